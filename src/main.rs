@@ -1,0 +1,2 @@
+//! gander
+fn main() {}
