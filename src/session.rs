@@ -1,1 +1,12 @@
-//! (being built)
+//! The core: sessions, turns, permissions, events, and the ports to the agent and the log.
+
+pub mod agent;
+pub mod event;
+pub mod id;
+pub mod log;
+pub mod permission;
+pub mod plan;
+pub mod run;
+pub mod snapshot;
+pub mod tool_call;
+pub mod turn;

@@ -1,0 +1,450 @@
+//! The port to the agent: what the core tells it and what it tells the core.
+//!
+//! Architecture invariant: nothing here names JSON-RPC, a transport or goose. An adapter turns a running agent
+//! into an [`Agent`] and a channel of [`AgentEvent`] batches.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use super::id::{SessionId, TurnId};
+use super::plan::PlanEntry;
+use super::tool_call::ToolCall;
+use super::turn::{Cost, TurnErrorClass};
+
+/// A future that a trait object can return.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// What one read from the agent brought, in order. Never empty.
+pub type AgentEvents = Vec<AgentEvent>;
+
+/// The mode the agent decides in (ACP's session mode).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Runs every tool unasked.
+    Auto,
+    /// Asks before every tool call.
+    Approve,
+    /// Asks unless the agent, or its model, holds the tool for harmless.
+    SmartApprove,
+    /// Runs no tool.
+    Chat,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Approve, Self::SmartApprove, Self::Chat];
+
+    /// As in ACP and in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Approve => "approve",
+            Self::SmartApprove => "smart_approve",
+            Self::Chat => "chat",
+        }
+    }
+
+    /// The mode of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
+}
+
+/// How a session's agent is to be started. Kept with the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchSpec {
+    /// Where the agent works: an absolute, existing folder. `None`: a folder of the session's own, made by the adapter.
+    pub cwd: Option<PathBuf>,
+    /// The mode asked for.
+    pub mode: Mode,
+    /// The provider asked for; `None`: what the agent's own configuration says.
+    pub provider: Option<String>,
+    /// The model asked for.
+    pub model: Option<String>,
+    /// The session's own list of extensions to add; `None`: the server's.
+    pub builtins: Option<Vec<String>>,
+    /// Extensions to switch off, besides the server's.
+    pub disabled_extensions: Vec<String>,
+    /// The caller's environment variables, allowed ones only.
+    pub env: BTreeMap<String, String>,
+}
+
+/// One extension and whether it loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExtensionStatus {
+    /// The catalogue's key.
+    pub name: String,
+    /// Whether its tools are there.
+    pub loaded: bool,
+    /// Why not.
+    pub error: Option<String>,
+}
+
+/// One choice of a [`ConfigOption`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConfigChoice {
+    /// What is set.
+    pub value: String,
+    /// For people.
+    pub name: String,
+}
+
+/// A setting that the agent offers (ACP session config option).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConfigOption {
+    /// `provider`, `mode`, `model`, …
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// ACP's category, as open text.
+    pub category: Option<String>,
+    /// What is set now.
+    pub current_value: Option<String>,
+    /// What can be set; empty for the provider, whose list is long.
+    pub choices: Vec<ConfigChoice>,
+}
+
+/// A slash command that the agent offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SlashCommand {
+    /// Without the slash.
+    pub name: String,
+    /// For people.
+    pub description: String,
+}
+
+/// What a started agent says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentFacts {
+    /// Its name, e.g. `goose`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// `stdio`.
+    pub transport: &'static str,
+    /// Its own process id.
+    pub pid: Option<u32>,
+    /// Where it works.
+    pub cwd: PathBuf,
+    /// The mode it is in; checked by the adapter to be the one asked for.
+    pub mode: Mode,
+    /// The extensions and whether they loaded.
+    pub extensions: Vec<ExtensionStatus>,
+    /// Its settings.
+    pub config_options: Vec<ConfigOption>,
+}
+
+/// How serious a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeLevel {
+    /// Good to know.
+    Info,
+    /// Something does not work as asked.
+    Warning,
+    /// Something failed.
+    Error,
+}
+
+/// Something a caller should know that is neither an answer nor an error of theirs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Notice {
+    /// How serious.
+    pub level: NoticeLevel,
+    /// For programs, e.g. `extension-failed`.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+/// What it takes to answer a request of the agent: made by the adapter, given back with the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReplyToken(pub String);
+
+/// One of the answers the agent offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentOption {
+    /// What the agent wants back.
+    pub id: String,
+    /// ACP's kind: `allow_once`, `reject_once`, … as open text.
+    pub kind: String,
+}
+
+/// The agent asks whether a tool may run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentPermissionRequest {
+    /// For the answer.
+    pub reply: ReplyToken,
+    /// The call, as far as the request tells; the rest was told before under the same id.
+    pub tool_call: ToolCall,
+    /// The answers the agent takes.
+    pub options: Vec<AgentOption>,
+    /// Whether this is only the agent writing its own plan.
+    pub plan_write: bool,
+}
+
+/// Why the agent did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct AgentFailure {
+    /// For programs.
+    pub class: TurnErrorClass,
+    /// The agent's JSON-RPC error code, where there was one.
+    pub code: Option<i64>,
+    /// For people, without secrets.
+    pub message: String,
+}
+
+/// What one model call used.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelCallUsage {
+    /// Tokens sent.
+    pub input_tokens: Option<u64>,
+    /// Tokens made.
+    pub output_tokens: Option<u64>,
+    /// Both.
+    pub total_tokens: Option<u64>,
+    /// The agent's estimate.
+    pub cost: Option<f64>,
+}
+
+/// What the agent says about the session's context and totals. Absent is unchanged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContextUsage {
+    /// Tokens in the context now.
+    pub context_used: Option<u64>,
+    /// The context's size.
+    pub context_size: Option<u64>,
+    /// Sum over the session.
+    pub input_tokens: Option<u64>,
+    /// Sum over the session.
+    pub output_tokens: Option<u64>,
+    /// Sum over the session.
+    pub cost: Option<Cost>,
+}
+
+/// How the agent's process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentExit {
+    /// For people: `exit code 3`, `signal 9`, or why the gateway gave it up.
+    pub how: String,
+    /// The end of what it wrote to its standard error, without secrets.
+    pub stderr_tail: String,
+    /// `AgentExited`, or `AgentUnresponsive` when the gateway gave it up.
+    pub class: TurnErrorClass,
+}
+
+/// What the agent tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgentEvent {
+    /// A piece of a message.
+    MessageChunk {
+        /// The agent's id of the message: a change of it begins a new message.
+        message_id: Option<String>,
+        /// The piece.
+        text: String,
+    },
+    /// A piece of the model's reasoning.
+    ThoughtChunk {
+        /// As above.
+        message_id: Option<String>,
+        /// The piece.
+        text: String,
+    },
+    /// Text of the user that the agent echoes (a slash command).
+    UserMessage {
+        /// As above.
+        message_id: Option<String>,
+        /// The text.
+        text: String,
+    },
+    /// A tool call begins.
+    ToolCallStarted(ToolCall),
+    /// A tool call changes, or ends (by its status).
+    ToolCallUpdated(ToolCall),
+    /// A tool writes while it runs.
+    ToolOutput {
+        /// The call.
+        tool_call_id: String,
+        /// `stdout` or `stderr`.
+        stream: String,
+        /// What it wrote.
+        text: String,
+        /// Whether the agent left some out.
+        truncated: bool,
+    },
+    /// The agent asks.
+    PermissionRequested(AgentPermissionRequest),
+    /// The agent no longer needs the answer.
+    PermissionWithdrawn(ReplyToken),
+    /// The plan, whole.
+    PlanUpdated(Vec<PlanEntry>),
+    /// One model call's usage.
+    ModelCallUsed(ModelCallUsage),
+    /// The session's totals.
+    UsageUpdated(ContextUsage),
+    /// The slash commands, whole.
+    CommandsUpdated(Vec<SlashCommand>),
+    /// A title the agent made.
+    TitleChanged(String),
+    /// The agent is in another mode now.
+    ModeChanged(String),
+    /// The agent's settings, whole.
+    ConfigOptionsUpdated(Vec<ConfigOption>),
+    /// Something to know.
+    Notice(Notice),
+    /// An update this gander does not know: passed on as it is.
+    Unknown(Value),
+    /// The prompt's answer.
+    PromptFinished {
+        /// The turn it was sent for.
+        turn: TurnId,
+        /// ACP's stop reason, or why it failed.
+        result: Result<String, AgentFailure>,
+    },
+    /// The agent is gone; nothing follows.
+    Exited(AgentExit),
+}
+
+/// How a permission request of the agent is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PermissionReply {
+    /// One of the agent's options.
+    Selected(String),
+    /// The turn is over.
+    Cancelled,
+}
+
+/// What the core tells the agent.
+#[derive(Debug)]
+pub enum AgentCommand {
+    /// Begins a turn; answered by [`AgentEvent::PromptFinished`].
+    Prompt {
+        /// The turn.
+        turn: TurnId,
+        /// ACP content blocks.
+        content: Vec<Value>,
+    },
+    /// Ends the running turn.
+    Cancel,
+    /// Answers a permission request.
+    AnswerPermission {
+        /// Which.
+        reply: ReplyToken,
+        /// How.
+        answer: PermissionReply,
+    },
+    /// Changes the mode.
+    SetMode {
+        /// To what.
+        mode: Mode,
+        /// Told when the agent has answered.
+        done: oneshot::Sender<Result<(), AgentFailure>>,
+    },
+    /// Changes a setting.
+    SetConfigOption {
+        /// `provider`, `model`, …
+        id: String,
+        /// To what.
+        value: String,
+        /// Told when the agent has answered, with all settings as they are now.
+        done: oneshot::Sender<Result<Vec<ConfigOption>, AgentFailure>>,
+    },
+}
+
+/// The agent does not take commands: it is gone, or its bounded queue is full because it reads nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the agent takes no commands")]
+pub struct AgentGone;
+
+/// A running agent.
+pub trait Agent: Send + Sync + 'static {
+    /// Queues a command. Never waits: the caller is the one who empties the agent's events, and waiting for a full
+    /// queue could then wait for itself.
+    fn send(&self, command: AgentCommand) -> Result<(), AgentGone>;
+
+    /// Remembers what runs now, so that [`Agent::sweep`] spares it. Called when a turn begins.
+    fn mark_turn(&self);
+
+    /// Kills what tools started since the mark; gives how many processes.
+    fn sweep(&self) -> BoxFuture<usize>;
+
+    /// Ends the agent and everything it started: by itself within `grace`, else by force. Done when nothing is left.
+    fn end(&self, grace: Duration) -> BoxFuture<()>;
+}
+
+/// A started agent.
+pub struct LaunchedAgent {
+    /// To talk to it.
+    pub agent: Arc<dyn Agent>,
+    /// What it said of itself.
+    pub facts: AgentFacts,
+    /// What a caller should know of the start.
+    pub notices: Vec<Notice>,
+}
+
+/// Why an agent did not start. None of the texts names a path or a secret of the host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// It could not be run, ended, answered wrongly, or is too old.
+    #[error("{detail}")]
+    Failed {
+        /// For people.
+        detail: String,
+        /// The end of its standard error.
+        stderr_tail: Option<String>,
+    },
+    /// It did not get ready in time.
+    #[error("the agent was not ready within {}: {waiting_for}", humantime::format_duration(*.after))]
+    Timeout {
+        /// The limit.
+        after: Duration,
+        /// What it did not answer.
+        waiting_for: String,
+    },
+    /// It has no model provider.
+    #[error("{detail}")]
+    ProviderNotConfigured {
+        /// For people.
+        detail: String,
+    },
+    /// The session was deleted, or gander stops.
+    #[error("the start was given up")]
+    Cancelled,
+}
+
+/// Starts agents and removes what they leave on disk.
+pub trait AgentLauncher: Send + Sync + 'static {
+    /// Starts an agent and gets it ready for prompts. When `cancel` is given the start ends early, with nothing left
+    /// running. `events` gets everything the agent says from then on, also before this returns.
+    fn launch(
+        &self,
+        session: SessionId,
+        spec: LaunchSpec,
+        events: mpsc::Sender<AgentEvents>,
+        cancel: CancellationToken,
+    ) -> BoxFuture<Result<LaunchedAgent, LaunchError>>;
+
+    /// Removes what belongs to a deleted session: the agent's home and the session's own folder.
+    fn discard(&self, session: SessionId) -> BoxFuture<std::io::Result<()>>;
+}
+
+/// Reads more from an agent's events than ACP says, e.g. that a certain tool call is the plan.
+/// The agent's adapter calls it on every event before the core sees it.
+pub trait EventFilter: Send + 'static {
+    /// Passes `event` on to `events`, changed, split or left out.
+    fn filter(&mut self, event: AgentEvent, events: &mut AgentEvents);
+}

@@ -1,0 +1,260 @@
+//! Events made ready for the wire: serialised once, as server-sent-event frames, and shared by all subscribers.
+//!
+//! A frame is `id: 17⏎event: tool_call.started⏎data: {…}⏎⏎`. A [`Run`] is one or more frames with consecutive ids in
+//! one piece of memory, and a [`Mark`] per frame that says where its parts are.
+
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Serialize;
+
+use super::event::{EventBody, EventKind};
+use super::id::{EventId, SessionId, Timestamp, TurnId};
+
+/// Where one frame ends and its parts lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    /// First byte behind the frame.
+    end: u32,
+    /// First byte of the JSON.
+    data: u32,
+    kind: EventKind,
+    turn: Option<TurnId>,
+}
+
+/// Consecutive events of one session, as frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    first: EventId,
+    bytes: Bytes,
+    marks: Vec<Mark>,
+}
+
+/// One event within a [`Run`].
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'run> {
+    /// Its number in the session.
+    pub id: EventId,
+    /// Its type.
+    pub kind: EventKind,
+    /// The turn it belongs to.
+    pub turn: Option<TurnId>,
+    run: &'run Run,
+    start: usize,
+    mark: Mark,
+}
+
+const EVENT_FIELD: &str = "event: ";
+const DATA_FIELD: &str = "data: ";
+
+impl<'run> Frame<'run> {
+    /// The whole frame.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.run.bytes.slice(self.start..self.mark.end as usize)
+    }
+
+    /// The event as JSON, on one line.
+    #[must_use]
+    pub fn json(&self) -> &'run [u8] {
+        // A frame ends with two line ends.
+        &self.run.bytes[self.mark.data as usize..self.mark.end as usize - 2]
+    }
+
+    /// Writes the frame without its `event:` field, for `EventSource.onmessage`.
+    pub fn put_unnamed(&self, into: &mut BytesMut) {
+        let data_line = self.mark.data as usize - DATA_FIELD.len();
+        let event_line = data_line - EVENT_FIELD.len() - self.kind.as_str().len() - 1;
+        into.put_slice(&self.run.bytes[self.start..event_line]);
+        into.put_slice(&self.run.bytes[data_line..self.mark.end as usize]);
+    }
+}
+
+impl Run {
+    /// The first event's id.
+    #[must_use]
+    pub fn first(&self) -> EventId {
+        self.first
+    }
+
+    /// The last event's id.
+    #[must_use]
+    pub fn last(&self) -> EventId {
+        EventId(self.first.0 + self.marks.len() as u64 - 1)
+    }
+
+    /// How many bytes the frames take.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How many bytes the run takes in memory, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.bytes.len() + self.marks.len() * size_of::<Mark>() + size_of::<Self>()
+    }
+
+    /// How many events.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a run is never empty")]
+    pub fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    fn start_of(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.marks[before].end as usize)
+    }
+
+    fn index_after(&self, after: EventId) -> usize {
+        usize::try_from((after.0 + 1).saturating_sub(self.first.0))
+            .unwrap_or(usize::MAX)
+            .min(self.marks.len())
+    }
+
+    /// The frames behind `after`, one by one.
+    pub fn frames_after(&self, after: EventId) -> impl Iterator<Item = Frame<'_>> {
+        (self.index_after(after)..self.marks.len()).map(|index| Frame {
+            id: EventId(self.first.0 + index as u64),
+            kind: self.marks[index].kind,
+            turn: self.marks[index].turn,
+            run: self,
+            start: self.start_of(index),
+            mark: self.marks[index],
+        })
+    }
+
+    /// The frames behind `after`, as one piece of memory, not copied.
+    #[must_use]
+    pub fn bytes_after(&self, after: EventId) -> Bytes {
+        let range: Range<usize> = self.start_of(self.index_after(after))..self.bytes.len();
+        self.bytes.slice(range)
+    }
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    id: EventId,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    session_id: SessionId,
+    turn_id: Option<TurnId>,
+    time: Timestamp,
+    #[serde(flatten)]
+    body: &'a EventBody,
+}
+
+/// Collects events into a [`Run`].
+#[derive(Debug)]
+pub struct RunBuilder {
+    first: EventId,
+    bytes: BytesMut,
+    marks: Vec<Mark>,
+}
+
+/// More than 4 GiB of frames in one run: no reader makes that, so only an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a run of events is larger than 4 GiB")]
+pub struct RunTooLarge;
+
+impl RunBuilder {
+    /// The first event pushed gets the id `first`.
+    #[must_use]
+    pub fn new(first: EventId) -> Self {
+        Self { first, bytes: BytesMut::new(), marks: Vec::new() }
+    }
+
+    /// The id that the next event gets.
+    #[must_use]
+    pub fn next_id(&self) -> EventId {
+        EventId(self.first.0 + self.marks.len() as u64)
+    }
+
+    /// Serialises one event; gives its id.
+    pub fn push(
+        &mut self,
+        session_id: SessionId,
+        turn_id: Option<TurnId>,
+        time: Timestamp,
+        kind: EventKind,
+        body: &EventBody,
+    ) -> Result<EventId, serde_json::Error> {
+        let id = self.next_id();
+        let start = self.bytes.len();
+        self.begin(id, kind);
+        let data = self.bytes.len();
+        let envelope = Envelope { id, kind: kind.as_str(), session_id, turn_id, time, body };
+        if let Err(error) = serde_json::to_writer((&mut self.bytes).writer(), &envelope) {
+            self.bytes.truncate(start);
+            return Err(error);
+        }
+        self.end(data, kind, turn_id);
+        Ok(id)
+    }
+
+    /// Takes an event that was serialised before (its JSON, from the store).
+    pub fn push_json(&mut self, kind: EventKind, turn: Option<TurnId>, json: &[u8]) {
+        self.begin(self.next_id(), kind);
+        let data = self.bytes.len();
+        self.bytes.put_slice(json);
+        self.end(data, kind, turn);
+    }
+
+    fn begin(&mut self, id: EventId, kind: EventKind) {
+        let mut number = itoa(id.0);
+        self.bytes.put_slice(b"id: ");
+        self.bytes.put_slice(number.digits());
+        self.bytes.put_u8(b'\n');
+        self.bytes.put_slice(EVENT_FIELD.as_bytes());
+        self.bytes.put_slice(kind.as_str().as_bytes());
+        self.bytes.put_u8(b'\n');
+        self.bytes.put_slice(DATA_FIELD.as_bytes());
+    }
+
+    fn end(&mut self, data: usize, kind: EventKind, turn: Option<TurnId>) {
+        self.bytes.put_slice(b"\n\n");
+        let small = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
+        self.marks.push(Mark { end: small(self.bytes.len()), data: small(data), kind, turn });
+    }
+
+    /// How many bytes the frames take so far.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The run, or `None` when nothing was pushed.
+    pub fn finish(self) -> Result<Option<Run>, RunTooLarge> {
+        if self.marks.is_empty() {
+            return Ok(None);
+        }
+        if u32::try_from(self.bytes.len()).is_err() {
+            return Err(RunTooLarge);
+        }
+        Ok(Some(Run { first: self.first, bytes: self.bytes.freeze(), marks: self.marks }))
+    }
+}
+
+/// Decimal digits without an allocation: the hot path writes one per event.
+struct Digits {
+    buffer: [u8; 20],
+    start: usize,
+}
+
+impl Digits {
+    fn digits(&mut self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+}
+
+fn itoa(mut number: u64) -> Digits {
+    let mut digits = Digits { buffer: [b'0'; 20], start: 20 };
+    loop {
+        digits.start -= 1;
+        digits.buffer[digits.start] = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+        if number == 0 {
+            return digits;
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Prompt turns: what a caller asked, how it ended, what it used.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::id::{EventId, SessionId, Timestamp, TurnId};
+
+/// What a caller asks the agent: plain text, or ACP content blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Prompt {
+    /// One block of text.
+    Text(String),
+    /// ACP content blocks (`{"type": "text", "text": "…"}`, …), passed on as they are.
+    Blocks(Vec<Value>),
+}
+
+impl Prompt {
+    /// The content blocks that ACP's `session/prompt` takes.
+    #[must_use]
+    pub fn into_blocks(self) -> Vec<Value> {
+        match self {
+            Self::Text(text) => vec![serde_json::json!({"type": "text", "text": text})],
+            Self::Blocks(blocks) => blocks,
+        }
+    }
+}
+
+/// How far a turn is. Open: callers ignore values they do not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnState {
+    /// The agent works on it.
+    Running,
+    /// The agent finished it.
+    Completed,
+    /// The agent or its model failed.
+    Failed,
+    /// A caller cancelled it.
+    Cancelled,
+    /// The agent or the gateway died.
+    Interrupted,
+}
+
+/// Why a turn failed, for programs. Open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnErrorClass {
+    /// The model's provider refused the key.
+    ProviderAuth,
+    /// No provider is set up.
+    ProviderNotConfigured,
+    /// The agent's process ended.
+    AgentExited,
+    /// The agent does not take what it is sent.
+    AgentUnresponsive,
+    /// The agent answered the prompt with an error.
+    AgentError,
+    /// The gateway was restarted.
+    GatewayRestarted,
+}
+
+/// Why a turn failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TurnError {
+    /// For programs.
+    pub class: TurnErrorClass,
+    /// For people.
+    pub message: String,
+    /// Whether the same prompt may work later.
+    pub retryable: bool,
+}
+
+/// Tokens and cost. What is not known is null.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TurnUsage {
+    /// Tokens sent to the model, summed over the turn's model calls.
+    pub input_tokens: Option<u64>,
+    /// Tokens the model made.
+    pub output_tokens: Option<u64>,
+    /// Both.
+    pub total_tokens: Option<u64>,
+    /// The agent's estimate.
+    pub cost: Option<Cost>,
+}
+
+/// An amount of money.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Cost {
+    /// In units of the currency.
+    pub amount: f64,
+    /// ISO 4217.
+    pub currency: String,
+}
+
+/// A prompt turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Turn {
+    /// gander's id.
+    pub id: TurnId,
+    /// The session it belongs to.
+    pub session_id: SessionId,
+    /// How far it is.
+    pub state: TurnState,
+    /// What was asked. Absent in final events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Prompt>,
+    /// The agent's last message; null until the turn has ended.
+    pub text: Option<String>,
+    /// ACP's stop reason, as open text.
+    pub stop_reason: Option<String>,
+    /// Why it failed or was interrupted.
+    pub error: Option<TurnError>,
+    /// The sum over the turn's model calls, when the agent tells.
+    pub usage: Option<TurnUsage>,
+    /// When the caller asked.
+    pub created_at: Timestamp,
+    /// When the agent was given it.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Its first event.
+    pub first_event_id: EventId,
+    /// Its last event, once it has ended.
+    pub last_event_id: Option<EventId>,
+}
