@@ -1,0 +1,213 @@
+//! What callers of a session hold: small, cheap to clone, the only way in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::agent::{AgentFailure, LaunchError, Mode};
+use super::id::{PermissionId, SessionId, SessionNumber, TurnId};
+use super::log::{SessionLog, Store, StoreError};
+use super::permission::{Answer, Permission};
+use super::snapshot::{SessionState, Snapshot};
+use super::turn::{Prompt, Turn};
+
+/// Why a session does not do what it was asked. Nothing has changed then.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The session is gone.
+    #[error("the session does not exist")]
+    SessionGone,
+    /// It starts, changes its settings or is being deleted.
+    #[error("the session is busy: {0}")]
+    Busy(&'static str),
+    /// Its agent did not start or is gone.
+    #[error("the session has failed: {0}")]
+    Failed(String),
+    /// Another turn runs.
+    #[error("a turn is in progress")]
+    TurnInProgress(TurnId),
+    /// No such turn in this session.
+    #[error("the turn does not exist")]
+    TurnNotFound,
+    /// The turn is over.
+    #[error("the turn is not running")]
+    TurnNotRunning,
+    /// No such permission in this session.
+    #[error("the permission does not exist")]
+    PermissionNotFound,
+    /// It was decided before, otherwise than asked now.
+    #[error("the permission is already resolved")]
+    PermissionAlreadyResolved(Box<Permission>),
+    /// The agent did not take a setting; what was set before it is set back.
+    #[error("{field}: {failure}")]
+    SettingRefused {
+        /// The field of the change: `provider`, `model`, `mode`.
+        field: &'static str,
+        /// What the agent said.
+        failure: AgentFailure,
+    },
+    /// gander stops.
+    #[error("the gateway is shutting down")]
+    Draining,
+    /// It could not be written down.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A change of a session: what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionPatch {
+    /// The title; `Some(None)` removes it, so that the agent's is taken again.
+    pub title: Option<Option<String>>,
+    /// Merged into the metadata; `None` values remove.
+    pub metadata: BTreeMap<String, Option<String>>,
+    /// The provider.
+    pub provider: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The mode.
+    pub mode: Option<Mode>,
+}
+
+impl SessionPatch {
+    /// Whether it takes the agent to make it.
+    #[must_use]
+    pub fn needs_agent(&self) -> bool {
+        self.provider.is_some() || self.model.is_some() || self.mode.is_some()
+    }
+}
+
+/// Where an answer goes.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
+
+/// What can be asked of a session.
+#[derive(Debug)]
+pub(super) enum Command {
+    Snapshot { reply: Reply<Snapshot> },
+    Prompt { by: String, prompt: Prompt, reply: Reply<Turn> },
+    Cancel { by: String, turn: TurnId, reply: Reply<Turn> },
+    Answer { by: String, permission: PermissionId, answer: Answer, reply: Reply<Permission> },
+    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot> },
+    Delete { by: String, reply: Reply<()> },
+}
+
+/// What a session is doing, as far as it is committed.
+#[derive(Clone, Debug)]
+pub(super) struct Status {
+    pub(super) state: SessionState,
+    /// The running turn.
+    pub(super) turn: Option<TurnId>,
+    /// Why it did not start.
+    pub(super) start_failure: Option<LaunchError>,
+}
+
+/// A session, for callers.
+#[derive(Clone)]
+pub struct SessionHandle {
+    pub(super) owner: Arc<str>,
+    pub(super) log: SessionLog,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) status: watch::Receiver<Status>,
+}
+
+impl SessionHandle {
+    /// The session's id.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.log.session()
+    }
+
+    /// The session's number, for the store's lists.
+    #[must_use]
+    pub fn number(&self) -> SessionNumber {
+        self.log.number()
+    }
+
+    /// The name of the caller that made it.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Its events.
+    #[must_use]
+    pub fn log(&self) -> &SessionLog {
+        &self.log
+    }
+
+    /// Waits until the agent has started or has failed to.
+    pub async fn started(&self) -> Result<Result<Snapshot, LaunchError>, Refusal> {
+        let mut status = self.status.clone();
+        let failure = {
+            let status = status
+                .wait_for(|status| status.state != SessionState::Starting)
+                .await
+                .map_err(|_| Refusal::SessionGone)?;
+            status.start_failure.clone()
+        };
+        match failure {
+            Some(failure) => Ok(Err(failure)),
+            None => self.snapshot().await.map(Ok),
+        }
+    }
+
+    /// The session now, never ahead of the log.
+    pub async fn snapshot(&self) -> Result<Snapshot, Refusal> {
+        self.ask(|reply| Command::Snapshot { reply }).await
+    }
+
+    /// Begins a turn; when this returns its `turn.started` is in the log.
+    pub async fn prompt(&self, by: &str, prompt: Prompt) -> Result<Turn, Refusal> {
+        self.ask(|reply| Command::Prompt { by: by.to_owned(), prompt, reply }).await
+    }
+
+    /// Asks the agent to end a running turn.
+    pub async fn cancel(&self, by: &str, turn: TurnId) -> Result<Turn, Refusal> {
+        self.ask(|reply| Command::Cancel { by: by.to_owned(), turn, reply }).await
+    }
+
+    /// Answers a permission request. The same decision again is not refused.
+    pub async fn answer(
+        &self,
+        by: &str,
+        permission: PermissionId,
+        answer: Answer,
+    ) -> Result<Permission, Refusal> {
+        self.ask(|reply| Command::Answer { by: by.to_owned(), permission, answer, reply }).await
+    }
+
+    /// Changes the session.
+    pub async fn patch(&self, by: &str, patch: SessionPatch) -> Result<Snapshot, Refusal> {
+        self.ask(|reply| Command::Patch { by: by.to_owned(), patch, reply }).await
+    }
+
+    /// Ends the agent and everything it started, and deletes the session's data.
+    pub async fn delete(&self, by: &str) -> Result<(), Refusal> {
+        self.ask(|reply| Command::Delete { by: by.to_owned(), reply }).await
+    }
+
+    /// One turn, as committed.
+    pub async fn turn(&self, turn: TurnId) -> Result<Turn, Refusal> {
+        self.store.turn(self.number(), turn).await?.ok_or(Refusal::TurnNotFound)
+    }
+
+    /// Waits until a turn is over.
+    pub async fn turn_ended(&self, turn: TurnId) -> Result<Turn, Refusal> {
+        let mut status = self.status.clone();
+        status.wait_for(|status| status.turn != Some(turn)).await.map_err(|_| Refusal::SessionGone)?;
+        self.turn(turn).await
+    }
+
+    /// One permission, as committed.
+    pub async fn permission(&self, permission: PermissionId) -> Result<Permission, Refusal> {
+        self.store.permission(self.number(), permission).await?.ok_or(Refusal::PermissionNotFound)
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_| Refusal::SessionGone)?;
+        answer.await.map_err(|_| Refusal::SessionGone)?
+    }
+}
