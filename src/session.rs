@@ -1,5 +1,9 @@
 //! The core: sessions, turns, permissions, events, and the ports to the agent and the log.
+//!
+//! Reading order: [`id`], [`event`], [`snapshot`], then the ports [`agent`] and [`log`], then `state` (what may
+//! happen), `actor` (the task that makes it happen), [`handle`] and [`registry`] (the way in).
 
+mod actor;
 pub mod agent;
 pub mod event;
 pub mod handle;
@@ -10,5 +14,6 @@ pub mod plan;
 pub mod registry;
 pub mod run;
 pub mod snapshot;
+mod state;
 pub mod tool_call;
 pub mod turn;

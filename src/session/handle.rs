@@ -8,9 +8,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::agent::{AgentFailure, LaunchError, Mode};
 use super::id::{PermissionId, SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
-use super::permission::{Answer, Permission};
+use super::permission::{Answer, Permission, PermissionState};
 use super::snapshot::{SessionState, Snapshot};
 use super::turn::{Prompt, Turn};
+use crate::shutdown::Tasks;
 
 /// Why a session does not do what it was asked. Nothing has changed then.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -92,6 +93,19 @@ pub(super) enum Command {
     Delete { by: String, reply: Reply<()> },
 }
 
+impl Command {
+    /// Answers without doing it.
+    pub(super) fn refuse(self, refusal: Refusal) {
+        // A caller that has left does not want the answer.
+        let _ = match self {
+            Self::Snapshot { reply } | Self::Patch { reply, .. } => reply.send(Err(refusal)).is_ok(),
+            Self::Prompt { reply, .. } | Self::Cancel { reply, .. } => reply.send(Err(refusal)).is_ok(),
+            Self::Answer { reply, .. } => reply.send(Err(refusal)).is_ok(),
+            Self::Delete { reply, .. } => reply.send(Err(refusal)).is_ok(),
+        };
+    }
+}
+
 /// What a session is doing, as far as it is committed.
 #[derive(Clone, Debug)]
 pub(super) struct Status {
@@ -110,6 +124,7 @@ pub struct SessionHandle {
     pub(super) store: Arc<dyn Store>,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) status: watch::Receiver<Status>,
+    pub(super) tasks: Tasks,
 }
 
 impl SessionHandle {
@@ -144,7 +159,7 @@ impl SessionHandle {
             let status = status
                 .wait_for(|status| status.state != SessionState::Starting)
                 .await
-                .map_err(|_| Refusal::SessionGone)?;
+                .map_err(|_| self.gone())?;
             status.start_failure.clone()
         };
         match failure {
@@ -165,7 +180,11 @@ impl SessionHandle {
 
     /// Asks the agent to end a running turn.
     pub async fn cancel(&self, by: &str, turn: TurnId) -> Result<Turn, Refusal> {
-        self.ask(|reply| Command::Cancel { by: by.to_owned(), turn, reply }).await
+        match self.ask(|reply| Command::Cancel { by: by.to_owned(), turn, reply }).await {
+            // It is over, or there never was one.
+            Err(Refusal::TurnNotRunning) => self.turn(turn).await.and(Err(Refusal::TurnNotRunning)),
+            result => result,
+        }
     }
 
     /// Answers a permission request. The same decision again is not refused.
@@ -175,7 +194,22 @@ impl SessionHandle {
         permission: PermissionId,
         answer: Answer,
     ) -> Result<Permission, Refusal> {
-        self.ask(|reply| Command::Answer { by: by.to_owned(), permission, answer, reply }).await
+        let (decision, scope) = (answer.decision, answer.scope);
+        match self.ask(|reply| Command::Answer { by: by.to_owned(), permission, answer, reply }).await {
+            Err(Refusal::PermissionNotFound) => {}
+            result => return result,
+        }
+        // It was decided before, or there never was one.
+        let decided = self.permission(permission).await?;
+        match &decided.outcome {
+            Some(outcome)
+                if decided.state == PermissionState::Resolved
+                    && (outcome.decision, outcome.scope) == (decision, scope) =>
+            {
+                Ok(decided)
+            }
+            _ => Err(Refusal::PermissionAlreadyResolved(Box::new(decided))),
+        }
     }
 
     /// Changes the session.
@@ -196,7 +230,7 @@ impl SessionHandle {
     /// Waits until a turn is over.
     pub async fn turn_ended(&self, turn: TurnId) -> Result<Turn, Refusal> {
         let mut status = self.status.clone();
-        status.wait_for(|status| status.turn != Some(turn)).await.map_err(|_| Refusal::SessionGone)?;
+        status.wait_for(|status| status.turn != Some(turn)).await.map_err(|_| self.gone())?;
         self.turn(turn).await
     }
 
@@ -207,7 +241,14 @@ impl SessionHandle {
 
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_| Refusal::SessionGone)?;
-        answer.await.map_err(|_| Refusal::SessionGone)?
+        if self.commands.send(command(reply)).await.is_err() {
+            return Err(self.gone());
+        }
+        answer.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Why nobody answers.
+    fn gone(&self) -> Refusal {
+        if self.tasks.soft().is_cancelled() { Refusal::Draining } else { Refusal::SessionGone }
     }
 }

@@ -31,6 +31,13 @@ pub enum StoreError {
     Closed,
 }
 
+impl StoreError {
+    /// With the cause's words, for the log.
+    pub fn failed(cause: impl std::fmt::Display) -> Self {
+        Self::Failed(cause.to_string().into())
+    }
+}
+
 /// A session as the store keeps it: what a restarted gateway needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
@@ -38,6 +45,9 @@ pub struct SessionRecord {
     pub snapshot: Snapshot,
     /// Whether a caller set the title, so that the agent's is not taken.
     pub title_is_callers: bool,
+    /// Whether its deletion has begun: a restarted gateway goes on with it.
+    #[serde(default)]
+    pub deleting: bool,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
 }

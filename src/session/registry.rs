@@ -1,16 +1,23 @@
 //! All sessions of this gateway.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
+use super::actor::SessionActor;
 use super::agent::{AgentLauncher, LaunchSpec};
-use super::handle::{Refusal, SessionHandle};
-use super::id::SessionId;
-use super::log::{Store, StoreError};
+use super::handle::{SessionHandle, Status};
+use super::id::{EventId, SessionId, SessionNumber, Timestamp};
+use super::log::{SessionLog, SessionRecord, Store, StoreError};
+use super::plan::Plan;
+use super::snapshot::{SessionState, SessionUsage, Snapshot};
+use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
+
+/// Commands of callers that may wait for one session; further ones wait in their own tasks.
+const COMMAND_QUEUE: usize = 16;
 
 /// The bounds and habits of sessions, from the configuration.
 #[derive(Clone, Debug)]
@@ -75,21 +82,66 @@ struct Shared {
     tasks: Tasks,
     /// A standard mutex: held for a look-up or an insertion, never across an await.
     sessions: Mutex<HashMap<SessionId, SessionHandle>>,
+    /// One permit for each session that may be.
+    places: Arc<Semaphore>,
     /// One permit for each agent that may run.
     running: Arc<Semaphore>,
 }
 
 impl Registry {
+    /// The sessions of the store, with whatever an earlier run left open in them closed.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        launcher: Arc<dyn AgentLauncher>,
+        settings: SessionSettings,
+        tasks: Tasks,
+    ) -> Result<Self, StoreError> {
+        let kept = store.all_sessions().await?;
+        // More sessions may be kept than a lowered limit allows; none is lost, but none is added.
+        let places = Arc::new(Semaphore::new(settings.max_sessions.max(kept.len())));
+        let running = Arc::new(Semaphore::new(settings.max_running));
+        let shared = Shared { store, launcher, settings, tasks, sessions: Mutex::default(), places, running };
+        let registry = Self { shared: Arc::new(shared) };
+        for (number, mut record, last_event_id) in kept {
+            // The session's record has its running turn without the prompt; the turn's own record has it.
+            if let Some(turn) = &mut record.snapshot.current_turn
+                && let Some(whole) = registry.shared.store.turn(number, turn.id).await?
+            {
+                *turn = whole;
+            }
+            let place = Arc::clone(&registry.shared.places).try_acquire_owned().ok();
+            let machine = Machine::restore(record, last_event_id, registry.bounds());
+            let (handle, actor) = registry.attach(machine, number, last_event_id, place);
+            registry.lock().insert(handle.id(), handle);
+            registry.shared.tasks.spawn(actor.run_restored());
+        }
+        Ok(registry)
+    }
+
     /// Makes a session and begins to start its agent.
     pub async fn create(&self, new: NewSession) -> Result<SessionHandle, CreateError> {
-        let _ = new;
-        Err(CreateError::Draining)
+        if self.shared.tasks.soft().is_cancelled() {
+            return Err(CreateError::Draining);
+        }
+        let place = Arc::clone(&self.shared.places)
+            .try_acquire_owned()
+            .map_err(|_| CreateError::AtCapacity("as many sessions exist as there may be (sessions.max)"))?;
+        let running = Arc::clone(&self.shared.running)
+            .try_acquire_owned()
+            .map_err(|_| CreateError::AtCapacity("as many agents run as there may (sessions.max_running)"))?;
+        let record = first_record(new);
+        let number = self.shared.store.create_session(record.clone()).await?;
+        let machine = Machine::new(record, self.bounds());
+        let (handle, actor) = self.attach(machine, number, EventId(0), Some(place));
+        self.lock().insert(handle.id(), handle.clone());
+        self.shared.tasks.spawn(actor.run_new(running));
+        Ok(handle)
     }
 
     /// A session of any owner.
     #[must_use]
     pub fn find(&self, id: SessionId) -> Option<SessionHandle> {
-        self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.lock().get(&id).cloned()
     }
 
     /// The store, for lists.
@@ -97,4 +149,94 @@ impl Registry {
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }
+
+    fn attach(
+        &self,
+        machine: Machine,
+        number: SessionNumber,
+        committed: EventId,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> (SessionHandle, SessionActor) {
+        let shared = &self.shared;
+        let id = machine.snapshot().id;
+        let log =
+            SessionLog::new(id, number, Arc::clone(&shared.store), committed, shared.settings.tail_bytes);
+        let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE);
+        let (status, status_out) =
+            watch::channel(Status { state: SessionState::Starting, turn: None, start_failure: None });
+        let handle = SessionHandle {
+            owner: machine.snapshot().owner.as_str().into(),
+            log: log.clone(),
+            store: Arc::clone(&shared.store),
+            commands: commands_in,
+            status: status_out,
+            tasks: shared.tasks.clone(),
+        };
+        let registry = self.clone();
+        let forget = Box::new(move || {
+            registry.lock().remove(&id);
+            drop(place);
+        });
+        let actor = SessionActor {
+            machine,
+            log,
+            store: Arc::clone(&shared.store),
+            launcher: Arc::clone(&shared.launcher),
+            tasks: shared.tasks.clone(),
+            commands,
+            status,
+            end_grace: shared.settings.end_grace,
+            event_queue: shared.settings.event_queue,
+            broken: None,
+            forget,
+        };
+        (handle, actor)
+    }
+
+    fn bounds(&self) -> Bounds {
+        let settings = &self.shared.settings;
+        Bounds {
+            output_bytes: settings.output_bytes,
+            pending_permissions: settings.pending_permissions,
+            permission_timeout: settings.permission_timeout,
+            allow_plan_write: settings.allow_plan_write,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionHandle>> {
+        // The map is whole after any panic: insert and remove are its only changes.
+        self.shared.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn first_record(new: NewSession) -> SessionRecord {
+    let now = Timestamp::now();
+    let NewSession { owner, title, metadata, launch } = new;
+    let title_is_callers = title.is_some();
+    let snapshot = Snapshot {
+        id: SessionId::new(),
+        owner,
+        state: SessionState::Starting,
+        state_reason: None,
+        cwd: launch.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned()),
+        title,
+        metadata,
+        mode: launch.mode,
+        provider: launch.provider.clone(),
+        model: launch.model.clone(),
+        created_at: now,
+        updated_at: now,
+        last_event_id: EventId(0),
+        current_turn: None,
+        plan: Plan::default(),
+        pending_permissions: Vec::new(),
+        open_tool_calls: Vec::new(),
+        usage: SessionUsage::default(),
+        extensions: Vec::new(),
+        notices: Vec::new(),
+        commands: Vec::new(),
+        config_options: Vec::new(),
+        agent: None,
+    };
+    SessionRecord { snapshot, title_is_callers, deleting: false, launch }
 }

@@ -1,0 +1,126 @@
+//! Changing a running agent's settings: provider, model, mode, in this order, all or none.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Child, Finished, Next, SessionActor};
+use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode};
+use crate::session::handle::{Refusal, Reply, SessionPatch};
+use crate::session::id::Timestamp;
+use crate::session::snapshot::Snapshot;
+use crate::session::state::Step;
+use crate::session::turn::TurnErrorClass;
+
+impl SessionActor {
+    pub(super) fn begin_patch(
+        &mut self,
+        child: &Child,
+        by: String,
+        patch: SessionPatch,
+        reply: Reply<Snapshot>,
+        finished: &mpsc::Sender<Finished>,
+    ) {
+        let agent = match (self.machine.begin_patch(), &child.agent) {
+            (Ok(()), Some(agent)) => Arc::clone(agent),
+            (Ok(()), None) => {
+                self.machine.abandon_patch();
+                let _ = reply.send(Err(Refusal::Failed("its agent is gone".into())));
+                return;
+            }
+            (Err(refusal), _) => {
+                let _ = reply.send(Err(refusal));
+                return;
+            }
+        };
+        let before = self.machine.settings();
+        let finished = finished.clone();
+        self.tasks.spawn(async move {
+            let result = change(&*agent, before, &patch).await;
+            let _ = finished.send(Finished::Patch { by, patch, reply, result }).await;
+        });
+    }
+
+    pub(super) async fn patched(
+        &mut self,
+        child: &mut Child,
+        by: String,
+        patch: &SessionPatch,
+        reply: Reply<Snapshot>,
+        result: Result<(), Refusal>,
+    ) -> Next {
+        let mut step = Step::new(Timestamp::now());
+        let result = match result {
+            Ok(()) => self.machine.apply_patch(&mut step, by, patch),
+            Err(refusal) => {
+                self.machine.abandon_patch();
+                Err(refusal)
+            }
+        };
+        let next = self.finish_step(child, step).await;
+        let result = result.map(|()| self.machine.snapshot().clone());
+        self.answer_when_committed(reply, result).await;
+        next
+    }
+}
+
+/// Asks the agent for the patch's settings. When it refuses one, those before it are set back to `before`.
+async fn change(
+    agent: &dyn Agent,
+    before: (Mode, Option<String>, Option<String>),
+    patch: &SessionPatch,
+) -> Result<(), Refusal> {
+    let (_, old_provider, old_model) = before;
+    let result = set_all(agent, patch).await;
+    if let Err(Refusal::SettingRefused { field, .. }) = &result {
+        // A new provider brings its own model, so both go back.
+        let provider = patch.provider.as_ref().filter(|_| *field != "provider").and(old_provider);
+        let model = (patch.provider.is_some() || patch.model.is_some())
+            .then_some(old_model)
+            .flatten()
+            .filter(|_| *field == "mode" || (*field == "model" && patch.provider.is_some()));
+        for (field, value) in [("provider", provider), ("model", model)] {
+            let Some(value) = value else { continue };
+            if let Err(failure) = set_option(agent, field, &value).await {
+                tracing::warn!(field, %failure, "a setting could not be set back");
+            }
+        }
+    }
+    result
+}
+
+async fn set_all(agent: &dyn Agent, patch: &SessionPatch) -> Result<(), Refusal> {
+    for (field, value) in [("provider", &patch.provider), ("model", &patch.model)] {
+        let Some(value) = value else { continue };
+        set_option(agent, field, value)
+            .await
+            .map_err(|failure| Refusal::SettingRefused { field, failure })?;
+    }
+    if let Some(mode) = patch.mode {
+        let (done, answer) = oneshot::channel();
+        let sent = agent.send(AgentCommand::SetMode { mode, done });
+        let result = if sent.is_ok() { answer.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) };
+        result.map_err(|failure| Refusal::SettingRefused { field: "mode", failure })?;
+    }
+    Ok(())
+}
+
+/// Sets one option and looks in the reply whether it is set.
+async fn set_option(agent: &dyn Agent, id: &str, value: &str) -> Result<(), AgentFailure> {
+    let (done, answer) = oneshot::channel();
+    agent
+        .send(AgentCommand::SetConfigOption { id: id.to_owned(), value: value.to_owned(), done })
+        .map_err(|_| gone())?;
+    let options: Vec<ConfigOption> = answer.await.unwrap_or_else(|_| Err(gone()))?;
+    let set =
+        options.iter().find(|option| option.id == id).and_then(|option| option.current_value.as_deref());
+    if set == Some(value) {
+        return Ok(());
+    }
+    let message = format!("the agent still has {id} = {}", set.unwrap_or("none"));
+    Err(AgentFailure { class: TurnErrorClass::AgentError, code: None, message })
+}
+
+fn gone() -> AgentFailure {
+    AgentFailure { class: TurnErrorClass::AgentExited, code: None, message: "the agent is gone".into() }
+}

@@ -1,0 +1,314 @@
+//! What may happen in a session, and what it does: pure, without async, locks, clocks or ids of its own making.
+//!
+//! ```text
+//!              started                 prompt              agent asks
+//!  starting ───────────▶ idle ───────────────▶ running ◀──────────────▶ awaiting_permission
+//!     │                   ▲                      │ │ answered, expired          │
+//!     │ start failed      │    turn ended        │ │ cancel                     │ cancel
+//!     ▼                   ├──────────────────────┘ └──────▶ cancelling ◀────────┘
+//!   failed ◀── agent exit ┴───── turn ended ───────────────────┘
+//! ```
+//!
+//! Every input is a method that takes a [`Step`] and leaves in it the events to append, the records to write and the
+//! commands for the agent. The order of the events is the order callers see; the commands are sent when the events are
+//! committed.
+//!
+//! Architecture invariant: a turn, a tool call and a permission that were begun are ended by exactly one final event.
+//! Every way out of a turn goes through [`Machine::end_turn`], which closes what is open in it first.
+
+mod ending;
+mod from_agent;
+mod from_callers;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::step::Step;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::agent::{AgentOption, LaunchError, Notice, ReplyToken};
+use super::event::{EventBody, EventKind, SessionChange};
+use super::handle::Refusal;
+use super::id::{EventId, MessageId, PermissionId, Timestamp, TurnId};
+use super::log::{Change, SessionRecord};
+use super::permission::DecidedBy;
+use super::snapshot::{SessionState, Snapshot};
+use super::turn::{TurnError, TurnErrorClass, TurnUsage};
+
+/// How many notices a snapshot shows.
+const KEPT_NOTICES: usize = 50;
+/// How many tool calls can be open at once; over it the oldest is closed. No model comes near it.
+const OPEN_TOOL_CALLS: usize = 256;
+/// How many ended tool calls of a turn are remembered.
+const REMEMBERED_CALLS: usize = 4096;
+/// How much of the agent's last message a turn carries; the log has all of it.
+const TURN_TEXT_BYTES: usize = 1024 * 1024;
+
+/// The bounds the machine keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) output_bytes: usize,
+    pub(super) pending_permissions: usize,
+    pub(super) permission_timeout: Duration,
+    pub(super) allow_plan_write: bool,
+}
+
+/// The large states a session goes through; the finer ones follow from what is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Ready,
+    Failed,
+    Deleting,
+}
+
+/// Which stream of text a message is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MessageKind {
+    Agent,
+    Thought,
+    User,
+}
+
+/// The message that is being streamed.
+#[derive(Debug)]
+struct OpenMessage {
+    kind: MessageKind,
+    agents_id: Option<String>,
+    id: MessageId,
+}
+
+/// What the snapshot does not show of an open tool call.
+#[derive(Debug, Default)]
+struct ToolCallNotes {
+    /// Live output passed on so far.
+    output_bytes: usize,
+    /// Whether the end of the live output was told.
+    truncated: bool,
+    /// Whether its permission was refused.
+    rejected: bool,
+    /// The turn it began in.
+    turn: Option<TurnId>,
+}
+
+/// What it takes to answer a pending permission.
+#[derive(Debug)]
+struct PendingReply {
+    reply: ReplyToken,
+    options: Vec<AgentOption>,
+}
+
+/// A session's state and what may happen in it.
+#[derive(Debug)]
+pub(super) struct Machine {
+    /// What is kept, and nearly all that callers see. Its `last_event_id` counts every event as it is made.
+    record: SessionRecord,
+    bounds: Bounds,
+    phase: Phase,
+    /// The caller who cancelled the running turn.
+    cancelled_by: Option<String>,
+    /// Whether a change of settings is under way.
+    patching: bool,
+    message: Option<OpenMessage>,
+    /// The last message of the running turn, cut at [`TURN_TEXT_BYTES`].
+    turn_text: String,
+    turn_usage: Option<TurnUsage>,
+    tool_notes: HashMap<String, ToolCallNotes>,
+    /// Calls of the running turn that have ended: what the agent still says about them begins nothing anew.
+    ended_calls: HashSet<String>,
+    replies: HashMap<PermissionId, PendingReply>,
+    /// The state last told.
+    told: Option<(SessionState, Option<String>)>,
+}
+
+impl Machine {
+    /// A new session.
+    pub(super) fn new(record: SessionRecord, bounds: Bounds) -> Self {
+        Self {
+            record,
+            bounds,
+            phase: Phase::Starting,
+            cancelled_by: None,
+            patching: false,
+            message: None,
+            turn_text: String::new(),
+            turn_usage: None,
+            tool_notes: HashMap::new(),
+            ended_calls: HashSet::new(),
+            replies: HashMap::new(),
+            told: None,
+        }
+    }
+
+    /// A session as an earlier run left it, its running turn with its prompt. [`Machine::gateway_restarted`] is next.
+    pub(super) fn restore(record: SessionRecord, last_event_id: EventId, bounds: Bounds) -> Self {
+        let mut machine = Self::new(record, bounds);
+        machine.record.snapshot.last_event_id = last_event_id;
+        machine.told = Some((machine.record.snapshot.state, machine.record.snapshot.state_reason.clone()));
+        machine.phase = match machine.record.snapshot.state {
+            _ if machine.record.deleting => Phase::Deleting,
+            SessionState::Failed => Phase::Failed,
+            _ => Phase::Ready,
+        };
+        machine
+    }
+
+    pub(super) fn snapshot(&self) -> &Snapshot {
+        &self.record.snapshot
+    }
+
+    pub(super) fn record(&self) -> &SessionRecord {
+        &self.record
+    }
+
+    /// Whether a turn is being cancelled: what its tools started is killed before its end is told.
+    pub(super) fn is_cancelling(&self) -> bool {
+        self.cancelled_by.is_some()
+    }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        self.phase == Phase::Deleting
+    }
+
+    pub(super) fn current_turn(&self) -> Option<TurnId> {
+        self.record.snapshot.current_turn.as_ref().map(|turn| turn.id)
+    }
+
+    /// When the next pending permission expires.
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        self.record.snapshot.pending_permissions.iter().map(|permission| permission.expires_at).min()
+    }
+
+    /// Ends a step: tells the state if it changed; gives the records to write.
+    pub(super) fn settle(&mut self, step: &mut Step) -> Vec<Change> {
+        let state = self.state();
+        let reason = self.record.snapshot.state_reason.clone();
+        if self.told.as_ref() != Some(&(state, reason.clone())) && self.phase != Phase::Deleting {
+            self.record.snapshot.state = state;
+            step.session_changed = true;
+            self.push(step, EventKind::SessionState, EventBody::State { state, reason: reason.clone() });
+            self.told = Some((state, reason));
+        }
+        let mut changes = Vec::with_capacity(1 + step.turns.len() + step.permissions.len());
+        if step.session_changed {
+            self.record.snapshot.updated_at = step.now;
+            let mut record = self.record.clone();
+            // The prompt can be megabytes; the turn's own record has it.
+            if let Some(turn) = &mut record.snapshot.current_turn {
+                turn.prompt = None;
+            }
+            changes.push(Change::Session(Box::new(record)));
+        }
+        changes.extend(step.turns.drain(..).map(|turn| Change::Turn(Box::new(turn))));
+        changes.extend(step.permissions.drain(..).map(|permission| Change::Permission(Box::new(permission))));
+        step.session_changed = false;
+        changes
+    }
+
+    fn state(&self) -> SessionState {
+        match self.phase {
+            Phase::Starting => SessionState::Starting,
+            Phase::Failed => SessionState::Failed,
+            Phase::Deleting => self.record.snapshot.state,
+            Phase::Ready if self.record.snapshot.current_turn.is_none() => SessionState::Idle,
+            Phase::Ready if self.cancelled_by.is_some() => SessionState::Cancelling,
+            Phase::Ready if self.record.snapshot.pending_permissions.is_empty() => SessionState::Running,
+            Phase::Ready => SessionState::AwaitingPermission,
+        }
+    }
+
+    /// Appends an event of the running turn, or of none.
+    fn push(&mut self, step: &mut Step, kind: EventKind, body: EventBody) -> EventId {
+        let turn = self.current_turn();
+        self.push_in(step, kind, turn, body)
+    }
+
+    fn push_in(
+        &mut self,
+        step: &mut Step,
+        kind: EventKind,
+        turn: Option<TurnId>,
+        body: EventBody,
+    ) -> EventId {
+        let id = self.record.snapshot.last_event_id.next();
+        self.record.snapshot.last_event_id = id;
+        step.events.push((kind, turn, body));
+        id
+    }
+
+    fn push_change(&mut self, step: &mut Step, change: SessionChange) {
+        step.session_changed = true;
+        self.push(step, EventKind::SessionUpdated, EventBody::Session { session: Box::new(change) });
+    }
+
+    /// Tells and keeps a notice.
+    pub(super) fn notice(&mut self, step: &mut Step, notice: Notice) {
+        let notices = &mut self.record.snapshot.notices;
+        if notices.len() == KEPT_NOTICES {
+            notices.remove(0);
+        }
+        notices.push(notice.clone());
+        step.session_changed = true;
+        let Notice { level, code, message } = notice;
+        self.push(step, EventKind::Notice, EventBody::Notice { level, code, message });
+    }
+
+    /// The session exists: its first events.
+    pub(super) fn created(&mut self, step: &mut Step) {
+        let snapshot = &self.record.snapshot;
+        let session = SessionChange {
+            id: Some(snapshot.id),
+            owner: Some(snapshot.owner.clone()),
+            cwd: snapshot.cwd.clone(),
+            title: snapshot.title.clone().map(Some),
+            metadata: Some(snapshot.metadata.clone()),
+            mode: Some(snapshot.mode),
+            provider: snapshot.provider.clone(),
+            model: snapshot.model.clone(),
+            by: Some(snapshot.owner.clone()),
+            ..SessionChange::default()
+        };
+        step.session_changed = true;
+        self.push(step, EventKind::SessionCreated, EventBody::Session { session: Box::new(session) });
+    }
+
+    /// The agent did not start.
+    pub(super) fn start_failed(&mut self, error: &LaunchError) {
+        if self.phase == Phase::Starting {
+            self.phase = Phase::Failed;
+            self.record.snapshot.state_reason = Some(error.to_string());
+        }
+    }
+
+    /// The gateway was restarted: closes what the last run left open. Nothing of the agent is left.
+    pub(super) fn gateway_restarted(&mut self, step: &mut Step) {
+        self.agent_lost(
+            step,
+            &TurnError {
+                class: TurnErrorClass::GatewayRestarted,
+                message: "the gateway was restarted".into(),
+                retryable: true,
+            },
+            &DecidedBy::Restart,
+        );
+    }
+
+    fn refuse_unless_ready(&self) -> Result<(), Refusal> {
+        match self.phase {
+            Phase::Starting => Err(Refusal::Busy("it is starting")),
+            Phase::Deleting => Err(Refusal::Busy("it is being deleted")),
+            Phase::Failed => Err(Refusal::Failed(
+                self.record.snapshot.state_reason.clone().unwrap_or_else(|| "no agent".into()),
+            )),
+            Phase::Ready if self.patching => Err(Refusal::Busy("its settings are being changed")),
+            Phase::Ready => Ok(()),
+        }
+    }
+}
+
+/// Appends to `text` as much of `more` as fits, never cutting a character.
+fn push_bounded(text: &mut String, more: &str, limit: usize) {
+    let room = limit.saturating_sub(text.len());
+    text.push_str(&more[..more.floor_char_boundary(room)]);
+}

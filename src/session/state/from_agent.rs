@@ -1,0 +1,420 @@
+//! What the agent tells a session.
+
+use super::ending::choose_option;
+use super::{
+    Machine, MessageKind, OPEN_TOOL_CALLS, OpenMessage, PendingReply, Phase, REMEMBERED_CALLS, Step,
+    TURN_TEXT_BYTES, ToolCallNotes, push_bounded,
+};
+use crate::session::agent::{
+    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, ConfigOption,
+    ContextUsage, ModelCallUsage, Notice, NoticeLevel, PermissionReply, ReplyToken,
+};
+use crate::session::event::{EventBody, EventKind, SessionChange};
+use crate::session::id::{MessageId, PermissionId, TurnId};
+use crate::session::permission::{
+    DecidedBy, Decision, Outcome, Permission, PermissionKind, PermissionState, PermissionToolCall, Scope,
+    offered_options,
+};
+use crate::session::snapshot::AgentSummary;
+use crate::session::tool_call::{ToolCall, ToolCallStatus};
+use crate::session::turn::{Cost, TurnError, TurnState};
+
+impl Machine {
+    /// The agent is ready for prompts.
+    pub(in crate::session) fn started(&mut self, step: &mut Step, facts: AgentFacts, notices: Vec<Notice>) {
+        if self.phase != Phase::Starting {
+            return;
+        }
+        self.phase = Phase::Ready;
+        let snapshot = &mut self.record.snapshot;
+        let cwd = facts.cwd.to_string_lossy().into_owned();
+        let generation = snapshot.agent.as_ref().map_or(0, |agent| agent.generation) + 1;
+        let agent = AgentSummary {
+            name: facts.name,
+            version: facts.version,
+            transport: facts.transport.to_owned(),
+            mode: facts.mode.as_str().to_owned(),
+            pid: facts.pid,
+            generation,
+        };
+        snapshot.cwd = Some(cwd.clone());
+        snapshot.agent = Some(agent.clone());
+        snapshot.extensions.clone_from(&facts.extensions);
+        snapshot.state_reason = None;
+        let mut change = SessionChange {
+            cwd: Some(cwd),
+            extensions: Some(facts.extensions),
+            agent: Some(agent),
+            ..SessionChange::default()
+        };
+        self.take_config_options(facts.config_options, &mut change);
+        self.push_change(step, change);
+        for notice in notices {
+            self.notice(step, notice);
+        }
+    }
+
+    /// Takes one event of the agent.
+    pub(in crate::session) fn agent_event(&mut self, step: &mut Step, event: AgentEvent) {
+        match event {
+            AgentEvent::MessageChunk { message_id, text } => {
+                self.text(step, MessageKind::Agent, message_id, text);
+            }
+            AgentEvent::ThoughtChunk { message_id, text } => {
+                self.text(step, MessageKind::Thought, message_id, text);
+            }
+            AgentEvent::UserMessage { message_id, text } => {
+                self.text(step, MessageKind::User, message_id, text);
+            }
+            AgentEvent::ToolCallStarted(call) => {
+                // Models repeat ids: a call that begins again is another call.
+                self.ended_calls.remove(&call.id);
+                self.tool_call(step, call);
+            }
+            AgentEvent::ToolCallUpdated(call) => self.tool_call(step, call),
+            AgentEvent::ToolOutput { tool_call_id, stream, text, truncated } => {
+                self.tool_output(step, tool_call_id, stream, &text, truncated);
+            }
+            AgentEvent::PermissionRequested(request) => self.permission_requested(step, request),
+            AgentEvent::PermissionWithdrawn(reply) => self.permission_withdrawn(step, &reply),
+            AgentEvent::PlanUpdated(entries) => {
+                let plan = &mut self.record.snapshot.plan;
+                plan.version += 1;
+                plan.entries = entries;
+                let plan = plan.clone();
+                step.session_changed = true;
+                self.push(step, EventKind::PlanUpdated, EventBody::Plan { plan });
+            }
+            AgentEvent::ModelCallUsed(usage) => self.model_call_used(&usage),
+            AgentEvent::UsageUpdated(usage) => self.usage_updated(step, usage),
+            AgentEvent::CommandsUpdated(commands) => {
+                if self.record.snapshot.commands != commands {
+                    self.record.snapshot.commands.clone_from(&commands);
+                    step.session_changed = true;
+                    self.push(step, EventKind::CommandsUpdated, EventBody::Commands { commands });
+                }
+            }
+            AgentEvent::TitleChanged(title) => {
+                let snapshot = &mut self.record.snapshot;
+                if !self.record.title_is_callers && snapshot.title.as_ref() != Some(&title) {
+                    snapshot.title = Some(title.clone());
+                    self.push_change(
+                        step,
+                        SessionChange { title: Some(Some(title)), ..SessionChange::default() },
+                    );
+                }
+            }
+            AgentEvent::ModeChanged(mode) => self.agents_mode_changed(step, mode),
+            AgentEvent::ConfigOptionsUpdated(options) => {
+                let mut change = SessionChange::default();
+                self.take_config_options(options, &mut change);
+                if change != SessionChange::default() {
+                    self.push_change(step, change);
+                }
+            }
+            AgentEvent::Notice(notice) => self.notice(step, notice),
+            AgentEvent::Unknown(raw) => {
+                self.push(step, EventKind::AgentUpdate, EventBody::Raw { raw });
+            }
+            AgentEvent::PromptFinished { turn, result } => self.prompt_finished(step, turn, result),
+            AgentEvent::Exited(exit) => self.agent_exited(step, &exit),
+        }
+    }
+
+    fn text(&mut self, step: &mut Step, kind: MessageKind, agents_id: Option<String>, text: String) {
+        let message_id = match &self.message {
+            Some(open) if open.kind == kind && open.agents_id == agents_id => open.id,
+            _ => {
+                let id = MessageId::new();
+                self.message = Some(OpenMessage { kind, agents_id, id });
+                if kind == MessageKind::Agent {
+                    self.turn_text.clear();
+                }
+                id
+            }
+        };
+        let event = match kind {
+            MessageKind::Agent => {
+                if self.record.snapshot.current_turn.is_some() {
+                    push_bounded(&mut self.turn_text, &text, TURN_TEXT_BYTES);
+                }
+                EventKind::MessageDelta
+            }
+            MessageKind::Thought => EventKind::ThoughtDelta,
+            MessageKind::User => EventKind::MessageUser,
+        };
+        self.push(step, event, EventBody::Text { message_id, text });
+    }
+
+    /// A call that is not open begins; an open one changes or ends.
+    fn tool_call(&mut self, step: &mut Step, update: ToolCall) {
+        let open = self.record.snapshot.open_tool_calls.iter().position(|open| open.id == update.id);
+        let Some(index) = open else {
+            if self.ended_calls.contains(&update.id) {
+                // The agent says more about a call that has ended.
+                let tool_call = Box::new(update);
+                self.push(step, EventKind::ToolCallUpdated, EventBody::ToolCall { tool_call });
+                return;
+            }
+            let ended = update.status.filter(|status| status.is_final());
+            self.start_tool_call(step, ToolCall { content: None, output: None, ..update.clone() });
+            if ended.is_some() {
+                self.tool_call(step, update);
+            }
+            return;
+        };
+        let call = &mut self.record.snapshot.open_tool_calls[index];
+        let id = update.id.clone();
+        if let Some(status) = update.status.filter(|status| status.is_final()) {
+            call.merge(update);
+            let call = self.record.snapshot.open_tool_calls.remove(index);
+            let notes = self.tool_notes.remove(&id).unwrap_or_default();
+            let status = if notes.rejected { ToolCallStatus::Rejected } else { status };
+            let finished = ToolCall { status: Some(status), input: None, ..call };
+            if self.ended_calls.len() < REMEMBERED_CALLS {
+                self.ended_calls.insert(id);
+            }
+            step.session_changed = true;
+            let tool_call = Box::new(finished);
+            self.push_in(step, EventKind::ToolCallFinished, notes.turn, EventBody::ToolCall { tool_call });
+            return;
+        }
+        let before = call.clone();
+        call.merge(update.clone());
+        if *call == before {
+            return;
+        }
+        let changed = only_changes(update, &before);
+        // Not written down with each change: a call that is open at a crash is only closed.
+        self.push(step, EventKind::ToolCallUpdated, EventBody::ToolCall { tool_call: Box::new(changed) });
+    }
+
+    fn start_tool_call(&mut self, step: &mut Step, call: ToolCall) {
+        let status = call.status.filter(|status| !status.is_final()).unwrap_or(ToolCallStatus::Pending);
+        let call = ToolCall { status: Some(status), ..call };
+        if self.record.snapshot.open_tool_calls.len() >= OPEN_TOOL_CALLS {
+            let oldest = self.record.snapshot.open_tool_calls[0].id.clone();
+            let status = Some(ToolCallStatus::Cancelled);
+            self.tool_call(step, ToolCall { id: oldest, status, ..ToolCall::default() });
+        }
+        // Text after a call is another message, also when the model's ids repeat.
+        self.message = None;
+        self.tool_notes
+            .insert(call.id.clone(), ToolCallNotes { turn: self.current_turn(), ..ToolCallNotes::default() });
+        self.record.snapshot.open_tool_calls.push(call.clone());
+        step.session_changed = true;
+        self.push(step, EventKind::ToolCallStarted, EventBody::ToolCall { tool_call: Box::new(call) });
+    }
+
+    fn tool_output(&mut self, step: &mut Step, id: String, stream: String, text: &str, truncated: bool) {
+        let Some(notes) = self.tool_notes.get_mut(&id) else { return };
+        if notes.truncated {
+            return;
+        }
+        let room = self.bounds.output_bytes.saturating_sub(notes.output_bytes);
+        let kept = &text[..text.floor_char_boundary(room)];
+        notes.output_bytes += kept.len();
+        notes.truncated = truncated || kept.len() < text.len();
+        let truncated = notes.truncated;
+        let body = EventBody::Output { tool_call_id: id, stream, text: kept.to_owned(), truncated };
+        self.push(step, EventKind::ToolCallOutput, body);
+    }
+
+    fn permission_requested(&mut self, step: &mut Step, request: AgentPermissionRequest) {
+        let AgentPermissionRequest { reply, tool_call, options, plan_write } = request;
+        if plan_write && self.bounds.allow_plan_write && self.cancelled_by.is_none() {
+            let answer = choose_option(&options, Decision::Allow);
+            step.commands.push(AgentCommand::AnswerPermission { reply, answer });
+            return;
+        }
+        let Some(turn_id) = self.current_turn().filter(|_| self.cancelled_by.is_none()) else {
+            // Nobody can want what it asks for any more.
+            step.commands.push(AgentCommand::AnswerPermission { reply, answer: PermissionReply::Cancelled });
+            return;
+        };
+        if self.record.snapshot.pending_permissions.len() >= self.bounds.pending_permissions {
+            step.commands.push(AgentCommand::AnswerPermission { reply, answer: PermissionReply::Cancelled });
+            let message =
+                format!("a permission request for {:?} was refused: too many are pending", tool_call.title);
+            let code = "permission-limit".into();
+            self.notice(step, Notice { level: NoticeLevel::Warning, code, message });
+            return;
+        }
+        // The request itself names neither tool nor extension: the call of that id does. A plan's call was not told.
+        let known = self.record.snapshot.open_tool_calls.iter().find(|open| open.id == tool_call.id).cloned();
+        if known.is_none() && !plan_write {
+            self.start_tool_call(step, ToolCall { status: None, ..tool_call.clone() });
+        }
+        let mut call = known.unwrap_or_default();
+        let asked = ToolCall { status: None, ..tool_call };
+        call.merge(asked.clone());
+        let permission = Permission {
+            id: PermissionId::new(),
+            session_id: self.record.snapshot.id,
+            turn_id,
+            kind: PermissionKind::Tool,
+            state: PermissionState::Pending,
+            tool_call: PermissionToolCall {
+                id: asked.id,
+                tool: call.tool,
+                extension: call.extension,
+                title: call.title,
+                kind: call.kind,
+                input: call.input,
+                cwd: self.record.snapshot.cwd.clone().unwrap_or_default(),
+            },
+            options: offered_options(),
+            requested_at: step.now,
+            expires_at: step.now.plus(self.bounds.permission_timeout),
+            outcome: None,
+        };
+        self.replies.insert(permission.id, PendingReply { reply, options });
+        self.record.snapshot.pending_permissions.push(permission.clone());
+        step.put_permission(permission.clone());
+        step.session_changed = true;
+        self.push(
+            step,
+            EventKind::PermissionRequested,
+            EventBody::Permission { permission: Box::new(permission) },
+        );
+    }
+
+    fn permission_withdrawn(&mut self, step: &mut Step, reply: &ReplyToken) {
+        let Some((&id, _)) = self.replies.iter().find(|(_, pending)| pending.reply == *reply) else { return };
+        // The agent has its answer already: its own withdrawal.
+        self.replies.remove(&id);
+        let outcome = Outcome {
+            decision: Decision::Reject,
+            scope: Scope::Once,
+            by: DecidedBy::Cancel,
+            reason: Some("the agent withdrew its question".into()),
+            at: step.now,
+        };
+        self.resolve(step, id, PermissionState::Cancelled, outcome);
+    }
+
+    fn model_call_used(&mut self, used: &ModelCallUsage) {
+        if self.record.snapshot.current_turn.is_none() {
+            return;
+        }
+        let sum = self.turn_usage.get_or_insert_default();
+        add(&mut sum.input_tokens, used.input_tokens);
+        add(&mut sum.output_tokens, used.output_tokens);
+        add(&mut sum.total_tokens, used.total_tokens);
+        if let Some(amount) = used.cost {
+            let cost = sum.cost.get_or_insert_with(|| Cost { amount: 0.0, currency: "USD".into() });
+            cost.amount += amount;
+        }
+    }
+
+    fn usage_updated(&mut self, step: &mut Step, update: ContextUsage) {
+        let mut usage = self.record.snapshot.usage.clone();
+        usage.context_used = update.context_used.or(usage.context_used);
+        usage.context_size = update.context_size.or(usage.context_size);
+        usage.input_tokens = update.input_tokens.or(usage.input_tokens);
+        usage.output_tokens = update.output_tokens.or(usage.output_tokens);
+        usage.total_tokens = match (usage.input_tokens, usage.output_tokens) {
+            (Some(input), Some(output)) => Some(input.saturating_add(output)),
+            _ => None,
+        };
+        usage.cost = update.cost.or(usage.cost);
+        if usage != self.record.snapshot.usage {
+            self.record.snapshot.usage = usage.clone();
+            step.session_changed = true;
+            self.push(step, EventKind::UsageUpdated, EventBody::Usage { usage });
+        }
+    }
+
+    fn agents_mode_changed(&mut self, step: &mut Step, mode: String) {
+        let Some(agent) = &mut self.record.snapshot.agent else { return };
+        if agent.mode == mode {
+            return;
+        }
+        agent.mode = mode;
+        let agent = agent.clone();
+        self.push_change(step, SessionChange { agent: Some(agent), ..SessionChange::default() });
+    }
+
+    fn take_config_options(&mut self, options: Vec<ConfigOption>, change: &mut SessionChange) {
+        let current = |id: &str| {
+            options.iter().find(|option| option.id == id).and_then(|option| option.current_value.clone())
+        };
+        let snapshot = &mut self.record.snapshot;
+        for (field, told, value) in [
+            (&mut snapshot.provider, &mut change.provider, current("provider")),
+            (&mut snapshot.model, &mut change.model, current("model")),
+        ] {
+            if value.is_some() && *field != value {
+                field.clone_from(&value);
+                *told = value;
+            }
+        }
+        if snapshot.config_options != options {
+            snapshot.config_options.clone_from(&options);
+            change.config_options = Some(options);
+        }
+    }
+
+    fn prompt_finished(&mut self, step: &mut Step, turn: TurnId, result: Result<String, AgentFailure>) {
+        if self.current_turn() != Some(turn) {
+            return;
+        }
+        if self.cancelled_by.is_some() {
+            // A turn that a caller cancelled ends cancelled, also when the agent was done at that moment.
+            let stop_reason = Some("cancelled".to_owned());
+            return self.end_turn(step, TurnState::Cancelled, stop_reason, None, &DecidedBy::Cancel);
+        }
+        match result {
+            Ok(reason) if reason == "cancelled" => {
+                self.end_turn(step, TurnState::Cancelled, Some(reason), None, &DecidedBy::Cancel);
+            }
+            Ok(reason) => self.end_turn(step, TurnState::Completed, Some(reason), None, &DecidedBy::Cancel),
+            Err(AgentFailure { class, message, .. }) => {
+                let error = TurnError { class, message, retryable: false };
+                self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
+            }
+        }
+    }
+
+    fn agent_exited(&mut self, step: &mut Step, exit: &AgentExit) {
+        let message = format!("the agent ended: {}", exit.how);
+        if self.phase != Phase::Deleting {
+            let mut text = message.clone();
+            if !exit.stderr_tail.is_empty() {
+                text.push('\n');
+                text.push_str(&exit.stderr_tail);
+            }
+            let code = "agent-exited".into();
+            self.notice(step, Notice { level: NoticeLevel::Error, code, message: text });
+        }
+        // There is nobody left to answer.
+        self.replies.clear();
+        let error = TurnError { class: exit.class, message, retryable: true };
+        self.agent_lost(step, &error, &DecidedBy::AgentExit);
+    }
+}
+
+/// Leaves in an update only what differs from before.
+fn only_changes(mut update: ToolCall, before: &ToolCall) -> ToolCall {
+    fn keep<T: PartialEq>(field: &mut Option<T>, before: Option<&T>) {
+        if field.as_ref() == before {
+            *field = None;
+        }
+    }
+    keep(&mut update.tool, before.tool.as_ref());
+    keep(&mut update.extension, before.extension.as_ref());
+    keep(&mut update.title, before.title.as_ref());
+    keep(&mut update.kind, before.kind.as_ref());
+    keep(&mut update.status, before.status.as_ref());
+    keep(&mut update.input, before.input.as_ref());
+    keep(&mut update.locations, before.locations.as_ref());
+    keep(&mut update.content, before.content.as_ref());
+    keep(&mut update.output, before.output.as_ref());
+    update
+}
+
+fn add(sum: &mut Option<u64>, more: Option<u64>) {
+    if let Some(more) = more {
+        *sum = Some(sum.unwrap_or(0).saturating_add(more));
+    }
+}

@@ -1,0 +1,189 @@
+//! What callers ask of a session.
+
+use super::{Machine, Phase, Step};
+use crate::session::agent::{AgentCommand, Mode};
+use crate::session::event::{EventBody, EventKind, SessionChange};
+use crate::session::handle::{Refusal, SessionPatch};
+use crate::session::id::{PermissionId, TurnId};
+use crate::session::permission::{Answer, DecidedBy, Outcome, Permission, PermissionState};
+use crate::session::tool_call::ToolCallStatus;
+use crate::session::turn::{Prompt, Turn, TurnState};
+
+impl Machine {
+    /// Begins a turn, or says why not.
+    pub(in crate::session) fn prompt(
+        &mut self,
+        step: &mut Step,
+        id: TurnId,
+        by: String,
+        prompt: Prompt,
+    ) -> Result<Turn, Refusal> {
+        self.refuse_unless_ready()?;
+        if let Some(turn) = self.current_turn() {
+            return Err(Refusal::TurnInProgress(turn));
+        }
+        let turn = Turn {
+            id,
+            session_id: self.record.snapshot.id,
+            state: TurnState::Running,
+            prompt: Some(prompt.clone()),
+            text: None,
+            stop_reason: None,
+            error: None,
+            usage: None,
+            created_at: step.now,
+            started_at: Some(step.now),
+            ended_at: None,
+            first_event_id: self.record.snapshot.last_event_id.next(),
+            last_event_id: None,
+        };
+        self.record.snapshot.current_turn = Some(turn.clone());
+        self.message = None;
+        step.session_changed = true;
+        self.push(
+            step,
+            EventKind::TurnStarted,
+            EventBody::Turn { turn: Box::new(turn.clone()), by: Some(by) },
+        );
+        step.put_turn(turn.clone());
+        step.commands.push(AgentCommand::Prompt { turn: id, content: prompt.into_blocks() });
+        Ok(turn)
+    }
+
+    /// Begins to cancel a turn: the agent is told first, then every open question is answered. The other way round
+    /// the agent takes the answer for a rejection and asks its model once more.
+    pub(in crate::session) fn cancel(
+        &mut self,
+        step: &mut Step,
+        by: String,
+        turn: TurnId,
+    ) -> Result<Turn, Refusal> {
+        let Some(current) = self.record.snapshot.current_turn.clone().filter(|current| current.id == turn)
+        else {
+            // The caller of the machine looks whether there ever was such a turn.
+            return Err(Refusal::TurnNotRunning);
+        };
+        if self.cancelled_by.is_none() {
+            self.cancelled_by = Some(by);
+            step.commands.push(AgentCommand::Cancel);
+            self.close_permissions(step, &DecidedBy::Cancel);
+        }
+        Ok(current)
+    }
+
+    /// Decides a pending permission.
+    pub(in crate::session) fn answer(
+        &mut self,
+        step: &mut Step,
+        by: String,
+        id: PermissionId,
+        answer: Answer,
+    ) -> Result<Permission, Refusal> {
+        let Answer { decision, scope, reason } = answer;
+        let outcome = Outcome { decision, scope, by: DecidedBy::Caller(by), reason, at: step.now };
+        // The caller of the machine looks whether it was decided before.
+        self.resolve(step, id, PermissionState::Resolved, outcome).ok_or(Refusal::PermissionNotFound)
+    }
+
+    /// Begins a change that takes the agent, or says why not.
+    pub(in crate::session) fn begin_patch(&mut self) -> Result<(), Refusal> {
+        self.refuse_unless_ready()?;
+        self.patching = true;
+        Ok(())
+    }
+
+    /// Ends what [`Machine::begin_patch`] began, when the agent refused.
+    pub(in crate::session) fn abandon_patch(&mut self) {
+        self.patching = false;
+    }
+
+    /// Writes down a change; what takes the agent has been done by it.
+    pub(in crate::session) fn apply_patch(
+        &mut self,
+        step: &mut Step,
+        by: String,
+        patch: &SessionPatch,
+    ) -> Result<(), Refusal> {
+        self.patching = false;
+        if self.phase == Phase::Deleting {
+            return Err(Refusal::Busy("it is being deleted"));
+        }
+        let snapshot = &mut self.record.snapshot;
+        let mut change = SessionChange { by: Some(by), ..SessionChange::default() };
+        if let Some(title) = &patch.title {
+            self.record.title_is_callers = title.is_some();
+            if snapshot.title != *title {
+                snapshot.title.clone_from(title);
+                change.title = Some(title.clone());
+            }
+        }
+        if !patch.metadata.is_empty() {
+            let before = snapshot.metadata.clone();
+            for (key, value) in &patch.metadata {
+                match value {
+                    Some(value) => snapshot.metadata.insert(key.clone(), value.clone()),
+                    None => snapshot.metadata.remove(key),
+                };
+            }
+            change.metadata = (snapshot.metadata != before).then(|| snapshot.metadata.clone());
+        }
+        if let Some(mode) = patch.mode {
+            change.mode = Self::differing(&mut snapshot.mode, mode);
+            self.record.launch.mode = mode;
+        }
+        if let Some(provider) = &patch.provider {
+            change.provider = Self::differing(&mut snapshot.provider, Some(provider.clone())).flatten();
+            self.record.launch.provider = Some(provider.clone());
+            // A model asked for before was the old provider's.
+            self.record.launch.model = None;
+        }
+        if let Some(model) = &patch.model {
+            change.model = Self::differing(&mut snapshot.model, Some(model.clone())).flatten();
+            self.record.launch.model = Some(model.clone());
+        }
+        step.session_changed = true;
+        if change != (SessionChange { by: change.by.clone(), ..SessionChange::default() }) {
+            self.push_change(step, change);
+        }
+        Ok(())
+    }
+
+    /// Sets a field; gives the value if it is another than before.
+    fn differing<T: PartialEq + Clone>(field: &mut T, value: T) -> Option<T> {
+        if *field == value {
+            return None;
+        }
+        field.clone_from(&value);
+        Some(value)
+    }
+
+    /// The mode callers asked for, with the provider and the model as they are: what a failed change goes back to.
+    pub(in crate::session) fn settings(&self) -> (Mode, Option<String>, Option<String>) {
+        let snapshot = &self.record.snapshot;
+        (snapshot.mode, snapshot.provider.clone(), snapshot.model.clone())
+    }
+
+    /// Begins to delete the session: closes what is open. Nothing but [`Machine::deleted`] follows.
+    pub(in crate::session) fn begin_delete(&mut self, step: &mut Step, by: &str) -> Result<(), Refusal> {
+        if self.phase == Phase::Deleting {
+            return Err(Refusal::Busy("it is being deleted"));
+        }
+        self.phase = Phase::Deleting;
+        self.record.deleting = true;
+        self.cancelled_by = self.current_turn().map(|_| by.to_owned());
+        self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
+        self.close_tool_calls(step, ToolCallStatus::Cancelled);
+        step.session_changed = true;
+        Ok(())
+    }
+
+    /// The agent is gone and the data is about to be: the last event.
+    pub(in crate::session) fn deleted(&mut self, step: &mut Step, by: &str) {
+        let session = SessionChange {
+            id: Some(self.record.snapshot.id),
+            by: Some(by.to_owned()),
+            ..SessionChange::default()
+        };
+        self.push(step, EventKind::SessionDeleted, EventBody::Session { session: Box::new(session) });
+    }
+}
