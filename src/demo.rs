@@ -37,6 +37,8 @@
 //! | `"drop"` | cuts the connection |
 //! | `{"malformed": "{oops"}` | an event whose data is this text |
 //!
+//! Text comes before the calls of its reply: what goose keeps of text after a call looks like another reply.
+//!
 //! An empty list is an empty reply. goose asks again after an HTTP error or an empty reply, with the same
 //! conversation: it then gets the same step again. A script that cannot be read gives a reply that says why.
 

@@ -136,6 +136,11 @@ impl Envelope {
     }
 }
 
+/// What the ids of all calls of one reply have in common: see [`Envelope::call`].
+pub(super) fn reply_of_call(call_id: &str) -> Option<&str> {
+    call_id.rsplit_once('_').map(|(reply, _)| reply)
+}
+
 /// A rough number of tokens for so many bytes of text.
 pub(super) fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
@@ -224,6 +229,9 @@ mod tests {
                 assert_eq!(call["function"], json!({"name": tool, "arguments": "{\"a\":1}"}));
                 assert!(ids.insert(call["id"].as_str().unwrap().to_owned()));
             }
+            let replies: std::collections::HashSet<_> =
+                ids.iter().filter_map(|id| reply_of_call(id)).collect();
+            assert_eq!(replies.len() * 2, ids.len());
             assert_eq!(chunks[2]["choices"][0]["finish_reason"], "tool_calls");
         }
     }

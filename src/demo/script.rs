@@ -8,6 +8,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::conversation::{ChatRequest, Role};
+use super::reply::reply_of_call;
 
 const FENCE_START: &str = "```script";
 const FENCE_END: &str = "```";
@@ -91,10 +92,18 @@ pub(super) enum Cue {
 /// Finds the last prompt that holds a script and counts the model's replies since. A script whose prompt was
 /// cancelled before any reply was kept, and that goose has joined with a later prompt, is over.
 pub(super) fn cue(request: &ChatRequest) -> Cue {
-    let mut replies_since = 0;
+    let mut replies = 0;
+    let mut counted_reply = None;
     for message in request.messages.iter().rev() {
         match message.role {
-            Role::Assistant => replies_since += 1,
+            Role::Assistant => {
+                // goose sends each call of a reply as a message of its own (unless the reply holds reasoning).
+                let reply = message.tool_calls.first().and_then(|call| reply_of_call(&call.id));
+                if reply.is_none() || reply != counted_reply {
+                    replies += 1;
+                }
+                counted_reply = reply;
+            }
             Role::User => {
                 let prompts = message.prompts();
                 let Some(place) = prompts.iter().rposition(|prompt| last_block(prompt).is_some()) else {
@@ -104,9 +113,7 @@ pub(super) fn cue(request: &ChatRequest) -> Cue {
                     return Cue::Over;
                 }
                 return match parse(&prompts[place]) {
-                    Ok(mut replies) if replies_since < replies.len() => {
-                        Cue::Reply(replies.swap_remove(replies_since))
-                    }
+                    Ok(mut script) if replies < script.len() => Cue::Reply(script.swap_remove(replies)),
                     Ok(_) => Cue::Over,
                     Err(error) => Cue::Malformed(error),
                 };
@@ -243,6 +250,19 @@ mod tests {
         assert_eq!(text_of(cue(&request(&json!(messages)))), "two");
         messages.push(json!({"role": "assistant", "content": "two"}));
         assert!(matches!(cue(&request(&json!(messages))), Cue::Over));
+    }
+
+    #[test]
+    fn the_calls_of_one_reply_count_once_though_they_come_as_messages_of_their_own() {
+        let call = |id: &str| json!({"role": "assistant", "content": null, "tool_calls": [{"id": id, "function": {"name": "shell"}}]});
+        let result = |id: &str| json!({"role": "tool", "content": "out", "tool_call_id": id});
+        let prompt = json!({"role": "user", "content": TWO_REPLIES});
+        let one_reply =
+            json!([prompt, call("call_a_0"), result("call_a_0"), call("call_a_1"), result("call_a_1")]);
+        assert_eq!(text_of(cue(&request(&one_reply))), "two");
+        let two_replies =
+            json!([prompt, call("call_a_0"), result("call_a_0"), call("call_b_0"), result("call_b_0")]);
+        assert!(matches!(cue(&request(&two_replies)), Cue::Over));
     }
 
     #[test]
