@@ -11,8 +11,8 @@
 //! # Scripts
 //! A prompt can carry a script: a fenced block whose body is a JSON list of replies, each a list of steps. The
 //! first model call after that prompt gets the first reply, the second call the second, and so on; after the last
-//! one the model says that the script is over. A steer belongs to the script it interrupts; a later prompt with a
-//! script of its own starts that one.
+//! one, and for later prompts without a script, the model says that the script is over. A steer belongs to the
+//! script it interrupts; a later prompt with a script of its own starts that one.
 //!
 //! ````text
 //! Any words.

@@ -111,6 +111,11 @@ impl Message {
         }
     }
 
+    /// Whether this is a prompt of its own and not a steer within a turn: only prompts get a context block.
+    pub(super) fn has_context(&self) -> bool {
+        self.role == Role::User && self.text().contains(CONTEXT_START)
+    }
+
     /// The prompts in a user message, without goose's context blocks. There is more than one when a turn was
     /// cancelled before the model's reply was kept: goose then joins that prompt and the next one.
     pub(super) fn prompts(&self) -> Vec<String> {

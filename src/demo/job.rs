@@ -87,9 +87,12 @@ pub(super) fn next_reply(request: &ChatRequest, pace: Duration) -> Vec<Step> {
 impl Progress {
     fn of(request: &ChatRequest) -> Self {
         let messages = &request.messages;
-        // A user message right after a tool's result is a steer within the job, not a new prompt.
+        // A user message right after a tool's result is a steer within the job, unless it is marked as a prompt:
+        // then the turn before was cancelled.
+        let follows_tool = |index: usize| index > 0 && messages[index - 1].role == Role::Tool;
         let is_prompt = |index: &usize| {
-            messages[*index].role == Role::User && (*index == 0 || messages[*index - 1].role != Role::Tool)
+            let message = &messages[*index];
+            message.role == Role::User && (!follows_tool(*index) || message.has_context())
         };
         let Some(start) = (0..messages.len()).rev().find(is_prompt) else { return Self::default() };
         let prompt = messages[start].prompts().pop().unwrap_or_default();
@@ -270,6 +273,8 @@ mod tests {
             next_reply(&request, Duration::ZERO).pop()
         };
         assert!(matches!(call_of(&messages), Some(Step::Call(call)) if call.tool == SHELL));
+        messages[3] = json!({"role": "user", "content": "after a cancel\n<turn-context>x</turn-context>"});
+        assert!(matches!(call_of(&messages), Some(Step::Call(call)) if call.tool == TODO));
         messages.push(json!({"role": "assistant", "content": "done"}));
         messages.push(json!({"role": "user", "content": "Second"}));
         assert!(matches!(call_of(&messages), Some(Step::Call(call)) if call.tool == TODO));

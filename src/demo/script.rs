@@ -89,11 +89,12 @@ pub(super) enum Cue {
     Malformed(ScriptError),
 }
 
-/// Finds the last prompt that holds a script and counts the model's replies since. A script whose prompt was
-/// cancelled before any reply was kept, and that goose has joined with a later prompt, is over.
+/// Finds the last prompt that holds a script and counts the model's replies since. With a later prompt the script
+/// is over; after a cancel goose may have joined the two prompts in one message.
 pub(super) fn cue(request: &ChatRequest) -> Cue {
     let mut replies = 0;
     let mut counted_reply = None;
+    let mut newer_prompt = false;
     for message in request.messages.iter().rev() {
         match message.role {
             Role::Assistant => {
@@ -107,9 +108,10 @@ pub(super) fn cue(request: &ChatRequest) -> Cue {
             Role::User => {
                 let prompts = message.prompts();
                 let Some(place) = prompts.iter().rposition(|prompt| last_block(prompt).is_some()) else {
+                    newer_prompt |= message.has_context();
                     continue;
                 };
-                if place + 1 < prompts.len() {
+                if newer_prompt || place + 1 < prompts.len() {
                     return Cue::Over;
                 }
                 return match parse(&prompts[place]) {
@@ -278,9 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_script_is_not_played_again_for_a_plain_prompt() {
+    fn a_cancelled_script_does_not_go_on_with_a_later_plain_prompt() {
         let joined = format!("{}\n{}", with_context(TWO_REPLIES), with_context("And now?"));
         assert!(matches!(cue(&request(&json!([{"role": "user", "content": joined}]))), Cue::Over));
+        let kept_partial_reply = json!([
+            {"role": "user", "content": with_context(TWO_REPLIES)}, {"role": "assistant", "content": "on"},
+            {"role": "user", "content": with_context("And now?")},
+        ]);
+        assert!(matches!(cue(&request(&kept_partial_reply)), Cue::Over));
     }
 
     #[test]

@@ -15,9 +15,13 @@ async fn end(tasks: Tasks) {
 }
 
 async fn ask(model: &ScriptedModel, body: &Value) -> reqwest::Response {
+    try_ask(model, body).await.unwrap()
+}
+
+async fn try_ask(model: &ScriptedModel, body: &Value) -> reqwest::Result<reqwest::Response> {
     let url = format!("http://{}/v1/chat/completions", model.address());
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    client.post(url).header("content-type", "application/json").body(body.to_string()).send().await.unwrap()
+    client.post(url).header("content-type", "application/json").body(body.to_string()).send().await
 }
 
 fn scripted(script: &Value, stream: bool) -> Value {
@@ -47,6 +51,20 @@ async fn the_first_chunk_arrives_though_the_rest_hangs_and_shutdown_ends_it() {
     assert!(std::str::from_utf8(&chunk).unwrap().contains("first"));
     end(tasks).await;
     assert!(response.chunk().await.is_err());
+}
+
+#[tokio::test]
+async fn a_hang_as_the_first_step_sends_not_even_headers() {
+    let (tasks, model) = start().await;
+    let request = scripted(&json!([["hang"]]), true);
+    let end_once_asked = async {
+        while model.requests().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        end(tasks).await;
+    };
+    let (answer, ()) = tokio::join!(try_ask(&model, &request), end_once_asked);
+    assert!(answer.is_err());
 }
 
 #[tokio::test]
