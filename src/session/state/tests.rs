@@ -1,1 +1,738 @@
+//! The machine alone: first the walks that callers know, then any order of inputs.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::session::agent::{
+    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, LaunchSpec, Mode,
+    ModelCallUsage, PermissionReply,
+};
+use crate::session::handle::SessionPatch;
+use crate::session::id::SessionId;
+use crate::session::permission::{Answer, Decision, PermissionState, Scope};
+use crate::session::plan::Plan;
+use crate::session::snapshot::SessionUsage;
+use crate::session::tool_call::{ToolCall, ToolCallStatus};
+use crate::session::turn::{Prompt, Turn, TurnState};
+
+const BOUNDS: Bounds = Bounds {
+    output_bytes: 10,
+    pending_permissions: 3,
+    permission_timeout: Duration::from_secs(60),
+    allow_plan_write: true,
+};
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+fn record() -> SessionRecord {
+    let launch = LaunchSpec {
+        cwd: Some(PathBuf::from("/work")),
+        mode: Mode::Approve,
+        provider: None,
+        model: None,
+        builtins: None,
+        disabled_extensions: Vec::new(),
+        env: BTreeMap::new(),
+    };
+    let snapshot = Snapshot {
+        id: SessionId::new(),
+        owner: "alice".into(),
+        state: SessionState::Starting,
+        state_reason: None,
+        cwd: Some("/work".into()),
+        title: None,
+        metadata: BTreeMap::new(),
+        mode: Mode::Approve,
+        provider: None,
+        model: None,
+        created_at: at(0),
+        updated_at: at(0),
+        last_event_id: EventId(0),
+        current_turn: None,
+        plan: Plan::default(),
+        pending_permissions: Vec::new(),
+        open_tool_calls: Vec::new(),
+        usage: SessionUsage::default(),
+        extensions: Vec::new(),
+        notices: Vec::new(),
+        commands: Vec::new(),
+        config_options: Vec::new(),
+        agent: None,
+    };
+    SessionRecord { snapshot, title_is_callers: false, deleting: false, launch }
+}
+
+fn facts() -> AgentFacts {
+    AgentFacts {
+        name: "goose".into(),
+        version: "1.52.0".into(),
+        transport: "stdio",
+        pid: Some(7),
+        cwd: PathBuf::from("/work"),
+        mode: Mode::Approve,
+        extensions: Vec::new(),
+        config_options: Vec::new(),
+    }
+}
+
+/// A machine with everything it has told.
+struct Walk {
+    machine: Machine,
+    events: Vec<(EventKind, Option<TurnId>, EventBody)>,
+    commands: Vec<AgentCommand>,
+    changes: Vec<Change>,
+    now: u64,
+}
+
+impl Walk {
+    fn new() -> Self {
+        let machine = Machine::new(record(), BOUNDS);
+        let mut walk =
+            Self { machine, events: Vec::new(), commands: Vec::new(), changes: Vec::new(), now: 1 };
+        walk.step(Machine::created);
+        walk
+    }
+
+    fn ready() -> Self {
+        let mut walk = Self::new();
+        walk.step(|machine, step| machine.started(step, facts(), Vec::new()));
+        walk
+    }
+
+    fn step<T>(&mut self, input: impl FnOnce(&mut Machine, &mut Step) -> T) -> T {
+        let mut step = Step::new(at(self.now));
+        let result = input(&mut self.machine, &mut step);
+        self.changes.extend(self.machine.settle(&mut step));
+        self.events.append(&mut step.events);
+        self.commands.append(&mut step.commands);
+        result
+    }
+
+    fn agent(&mut self, event: AgentEvent) {
+        self.step(|machine, step| machine.agent_event(step, event));
+    }
+
+    fn prompt(&mut self) -> TurnId {
+        let id = TurnId::new();
+        self.step(|machine, step| machine.prompt(step, id, "alice".into(), Prompt::Text("do it".into())))
+            .unwrap();
+        id
+    }
+
+    fn call(&mut self, id: &str) {
+        self.agent(AgentEvent::ToolCallStarted(ToolCall {
+            id: id.into(),
+            tool: Some("shell".into()),
+            extension: Some("developer".into()),
+            input: Some(serde_json::json!({"command": "ls"})),
+            ..ToolCall::default()
+        }));
+    }
+
+    fn ask(&mut self, id: &str, reply: &str) {
+        self.agent(ask(id, reply, false));
+    }
+
+    fn finish(&mut self, turn: TurnId, reason: &str) {
+        self.agent(AgentEvent::PromptFinished { turn, result: Ok(reason.into()) });
+    }
+
+    fn kinds(&self) -> Vec<&'static str> {
+        self.events.iter().map(|(kind, _, _)| kind.as_str()).collect()
+    }
+
+    fn state(&self) -> SessionState {
+        self.machine.snapshot().state
+    }
+
+    fn last_turn(&self) -> Turn {
+        self.events
+            .iter()
+            .rev()
+            .find_map(|(_, _, body)| match body {
+                EventBody::Turn { turn, .. } => Some((**turn).clone()),
+                _ => None,
+            })
+            .unwrap()
+    }
+
+    fn last_call(&self) -> ToolCall {
+        self.events
+            .iter()
+            .rev()
+            .find_map(|(kind, _, body)| match body {
+                EventBody::ToolCall { tool_call } if *kind == EventKind::ToolCallFinished => {
+                    Some((**tool_call).clone())
+                }
+                _ => None,
+            })
+            .unwrap()
+    }
+
+    fn pending(&self) -> PermissionId {
+        self.machine.snapshot().pending_permissions[0].id
+    }
+}
+
+fn ask(id: &str, reply: &str, plan_write: bool) -> AgentEvent {
+    let option = |kind: &str| AgentOption { id: format!("agents_{kind}"), kind: kind.into() };
+    AgentEvent::PermissionRequested(AgentPermissionRequest {
+        reply: ReplyToken(reply.into()),
+        tool_call: ToolCall { id: id.into(), title: Some("shell · ls".into()), ..ToolCall::default() },
+        options: vec![
+            option("allow_always"),
+            option("allow_once"),
+            option("reject_once"),
+            option("reject_always"),
+        ],
+        plan_write,
+    })
+}
+
+fn answer(decision: Decision) -> Answer {
+    Answer { decision, scope: Scope::Once, reason: None }
+}
+
+fn chunk(message_id: Option<&str>, text: &str) -> AgentEvent {
+    AgentEvent::MessageChunk { message_id: message_id.map(str::to_owned), text: text.into() }
+}
+
+#[test]
+fn a_text_turn_ends_with_its_text_and_the_sum_of_its_usage() {
+    let mut walk = Walk::ready();
+    let turn = walk.prompt();
+    walk.agent(chunk(Some("a"), "I will "));
+    walk.agent(chunk(Some("a"), "look."));
+    walk.agent(chunk(Some("b"), "Done"));
+    walk.agent(chunk(Some("b"), "."));
+    for _ in 0..2 {
+        walk.agent(AgentEvent::ModelCallUsed(ModelCallUsage {
+            input_tokens: Some(10),
+            output_tokens: Some(6),
+            total_tokens: Some(16),
+            cost: None,
+        }));
+    }
+    walk.finish(turn, "end_turn");
+    assert_eq!(
+        walk.kinds()[4..],
+        [
+            "turn.started",
+            "session.state",
+            "message.delta",
+            "message.delta",
+            "message.delta",
+            "message.delta",
+            "turn.completed",
+            "session.state"
+        ]
+    );
+    let ended = walk.last_turn();
+    assert_eq!(ended.text.as_deref(), Some("Done."));
+    assert_eq!(ended.stop_reason.as_deref(), Some("end_turn"));
+    assert_eq!(ended.usage.unwrap().total_tokens, Some(32));
+    assert_eq!(ended.prompt, None);
+    // session.created, session.state, session.updated, session.state come before.
+    assert_eq!((ended.first_event_id, ended.last_event_id), (EventId(5), Some(EventId(11))));
+    assert_eq!(walk.state(), SessionState::Idle);
+}
+
+#[test]
+fn text_after_a_tool_call_is_another_message_also_when_ids_repeat() {
+    let mut walk = Walk::ready();
+    walk.prompt();
+    walk.agent(chunk(Some("same"), "before"));
+    walk.call("1");
+    walk.agent(chunk(Some("same"), "after"));
+    let ids: HashSet<MessageId> = walk
+        .events
+        .iter()
+        .filter_map(|(_, _, body)| match body {
+            EventBody::Text { message_id, .. } => Some(*message_id),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ids.len(), 2);
+}
+
+#[test]
+fn an_allowed_call_runs_and_finishes() {
+    let mut walk = Walk::ready();
+    let turn = walk.prompt();
+    walk.call("1");
+    walk.ask("1", "r1");
+    assert_eq!(walk.state(), SessionState::AwaitingPermission);
+    let permission = walk.machine.snapshot().pending_permissions[0].clone();
+    assert_eq!(permission.tool_call.tool.as_deref(), Some("shell"));
+    assert_eq!(permission.tool_call.extension.as_deref(), Some("developer"));
+    assert_eq!(permission.tool_call.input, Some(serde_json::json!({"command": "ls"})));
+    assert_eq!(permission.tool_call.cwd, "/work");
+    assert_eq!(permission.expires_at, at(61));
+    let decided = walk
+        .step(|machine, step| machine.answer(step, "bob".into(), permission.id, answer(Decision::Allow)))
+        .unwrap();
+    assert_eq!(decided.outcome.unwrap().by, DecidedBy::Caller("bob".into()));
+    assert!(matches!(
+        &walk.commands[1..],
+        [AgentCommand::AnswerPermission { reply: ReplyToken(token), answer: PermissionReply::Selected(option) }]
+            if token == "r1" && option == "agents_allow_once"
+    ));
+    walk.agent(AgentEvent::ToolCallUpdated(ToolCall {
+        id: "1".into(),
+        status: Some(ToolCallStatus::Completed),
+        ..ToolCall::default()
+    }));
+    walk.finish(turn, "end_turn");
+    assert_eq!(
+        walk.kinds()[5..],
+        [
+            "session.state",
+            "tool_call.started",
+            "permission.requested",
+            "session.state",
+            "permission.resolved",
+            "session.state",
+            "tool_call.finished",
+            "turn.completed",
+            "session.state"
+        ]
+    );
+    assert_eq!(walk.last_call().status, Some(ToolCallStatus::Completed));
+    // A second answer finds nothing pending.
+    let late = walk
+        .step(|machine, step| machine.answer(step, "eve".into(), permission.id, answer(Decision::Reject)));
+    assert!(matches!(late, Err(Refusal::PermissionNotFound)));
+}
+
+#[test]
+fn a_rejected_call_is_rejected_not_failed() {
+    let mut walk = Walk::ready();
+    walk.prompt();
+    walk.call("1");
+    walk.ask("1", "r1");
+    let id = walk.pending();
+    walk.step(|machine, step| machine.answer(step, "bob".into(), id, answer(Decision::Reject))).unwrap();
+    walk.agent(AgentEvent::ToolCallUpdated(ToolCall {
+        id: "1".into(),
+        status: Some(ToolCallStatus::Failed),
+        ..ToolCall::default()
+    }));
+    assert_eq!(walk.last_call().status, Some(ToolCallStatus::Rejected));
+    assert_eq!(walk.state(), SessionState::Running);
+}
+
+#[test]
+fn a_cancel_is_told_to_the_agent_before_the_open_questions_are_answered() {
+    let mut walk = Walk::ready();
+    let turn = walk.prompt();
+    walk.call("1");
+    walk.ask("1", "r1");
+    walk.step(|machine, step| machine.cancel(step, "bob".into(), turn)).unwrap();
+    assert!(matches!(
+        &walk.commands[1..],
+        [AgentCommand::Cancel, AgentCommand::AnswerPermission { answer: PermissionReply::Cancelled, .. }]
+    ));
+    assert_eq!(walk.state(), SessionState::Cancelling);
+    // One that arrives while cancelling is answered at once and never told.
+    walk.ask("1", "r2");
+    assert!(matches!(
+        walk.commands.last(),
+        Some(AgentCommand::AnswerPermission { reply: ReplyToken(token), answer: PermissionReply::Cancelled }) if token == "r2"
+    ));
+    assert_eq!(walk.kinds().iter().filter(|kind| **kind == "permission.requested").count(), 1);
+    // It ends cancelled whatever the agent says.
+    walk.finish(turn, "end_turn");
+    let ended = walk.last_turn();
+    assert_eq!((ended.state, ended.stop_reason.as_deref()), (TurnState::Cancelled, Some("cancelled")));
+    assert_eq!(walk.last_call().status, Some(ToolCallStatus::Cancelled));
+    assert_eq!(walk.events[walk.events.len() - 2].0, EventKind::TurnCancelled);
+}
+
+#[test]
+fn an_unanswered_question_expires_as_a_rejection() {
+    let mut walk = Walk::ready();
+    walk.prompt();
+    walk.call("1");
+    walk.ask("1", "r1");
+    walk.now = 60;
+    walk.step(Machine::expire);
+    assert_eq!(walk.state(), SessionState::AwaitingPermission);
+    walk.now = 61;
+    walk.step(Machine::expire);
+    assert_eq!(walk.state(), SessionState::Running);
+    let Some(Change::Permission(permission)) =
+        walk.changes.iter().rev().find(|change| matches!(change, Change::Permission(_)))
+    else {
+        panic!("not written down")
+    };
+    assert_eq!(permission.state, PermissionState::Expired);
+    assert!(matches!(
+        walk.commands.last(),
+        Some(AgentCommand::AnswerPermission { answer: PermissionReply::Selected(option), .. }) if option == "agents_reject_once"
+    ));
+}
+
+#[test]
+fn a_plan_write_is_allowed_without_a_word() {
+    let mut walk = Walk::ready();
+    walk.prompt();
+    let told = walk.events.len();
+    walk.agent(ask("p", "r1", true));
+    assert_eq!(walk.events.len(), told);
+    assert!(matches!(
+        walk.commands.last(),
+        Some(AgentCommand::AnswerPermission { answer: PermissionReply::Selected(option), .. }) if option == "agents_allow_once"
+    ));
+}
+
+#[test]
+fn an_agent_that_dies_interrupts_the_turn_and_fails_the_session() {
+    let mut walk = Walk::ready();
+    walk.prompt();
+    walk.call("1");
+    walk.ask("1", "r1");
+    walk.agent(AgentEvent::Exited(AgentExit {
+        how: "signal 9".into(),
+        stderr_tail: String::new(),
+        class: TurnErrorClass::AgentExited,
+    }));
+    assert_eq!(
+        walk.kinds()[9..],
+        ["notice", "permission.resolved", "tool_call.finished", "turn.interrupted", "session.state"]
+    );
+    assert_eq!(walk.state(), SessionState::Failed);
+    assert_eq!(walk.machine.snapshot().agent.as_ref().unwrap().pid, None);
+    let refused = walk.step(|machine, step| {
+        machine.prompt(step, TurnId::new(), "alice".into(), Prompt::Text("again".into()))
+    });
+    assert!(matches!(refused, Err(Refusal::Failed(reason)) if reason.contains("signal 9")));
+}
+
+#[test]
+fn live_output_is_cut_at_a_character_and_told_once() {
+    let mut walk = Walk::ready();
+    walk.prompt();
+    walk.call("1");
+    for text in ["12345678", "äöü", "more"] {
+        walk.agent(AgentEvent::ToolOutput {
+            tool_call_id: "1".into(),
+            stream: "stdout".into(),
+            text: text.into(),
+            truncated: false,
+        });
+    }
+    let outputs: Vec<(String, bool)> = walk
+        .events
+        .iter()
+        .filter_map(|(_, _, body)| match body {
+            EventBody::Output { text, truncated, .. } => Some((text.clone(), *truncated)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(outputs, [("12345678".into(), false), ("ä".into(), true)]);
+}
+
+#[test]
+fn what_is_asked_at_the_wrong_moment_is_refused_and_changes_nothing() {
+    let mut walk = Walk::new();
+    let text = || Prompt::Text("x".into());
+    assert!(matches!(
+        walk.step(|machine, step| machine.prompt(step, TurnId::new(), "a".into(), text())),
+        Err(Refusal::Busy(_))
+    ));
+    walk.step(|machine, step| machine.started(step, facts(), Vec::new()));
+    let running = walk.prompt();
+    let told = walk.events.len();
+    assert!(matches!(
+        walk.step(|machine, step| machine.prompt(step, TurnId::new(), "a".into(), text())),
+        Err(Refusal::TurnInProgress(turn)) if turn == running
+    ));
+    assert!(matches!(
+        walk.step(|machine, step| machine.cancel(step, "a".into(), TurnId::new())),
+        Err(Refusal::TurnNotRunning)
+    ));
+    assert_eq!(walk.events.len(), told);
+}
+
+#[test]
+fn the_callers_title_stays() {
+    let mut walk = Walk::ready();
+    walk.agent(AgentEvent::TitleChanged("the agent's".into()));
+    assert_eq!(walk.machine.snapshot().title.as_deref(), Some("the agent's"));
+    let patch = SessionPatch { title: Some(Some("mine".into())), ..SessionPatch::default() };
+    walk.step(|machine, step| machine.apply_patch(step, "alice".into(), &patch)).unwrap();
+    walk.agent(AgentEvent::TitleChanged("again".into()));
+    assert_eq!(walk.machine.snapshot().title.as_deref(), Some("mine"));
+    let patch = SessionPatch { title: Some(None), ..SessionPatch::default() };
+    walk.step(|machine, step| machine.apply_patch(step, "alice".into(), &patch)).unwrap();
+    walk.agent(AgentEvent::TitleChanged("again".into()));
+    assert_eq!(walk.machine.snapshot().title.as_deref(), Some("again"));
+}
+
+#[test]
+fn a_restart_closes_what_was_open_and_leaves_the_rest() {
+    let mut walk = Walk::ready();
+    walk.prompt();
+    walk.call("1");
+    walk.ask("1", "r1");
+    let record = walk.machine.record().clone();
+    let last = record.snapshot.last_event_id;
+    let mut walk = Walk {
+        machine: Machine::restore(record, last, BOUNDS),
+        events: Vec::new(),
+        commands: Vec::new(),
+        changes: Vec::new(),
+        now: 9,
+    };
+    walk.step(Machine::gateway_restarted);
+    assert_eq!(
+        walk.kinds(),
+        ["permission.resolved", "tool_call.finished", "turn.interrupted", "session.state"]
+    );
+    let ended = walk.last_turn();
+    assert_eq!(ended.error.unwrap().class, TurnErrorClass::GatewayRestarted);
+    assert_eq!(walk.state(), SessionState::Failed);
+    assert!(walk.machine.snapshot().pending_permissions.is_empty());
+    // Once more changes nothing.
+    let record = walk.machine.record().clone();
+    let last = record.snapshot.last_event_id;
+    let mut again = Walk {
+        machine: Machine::restore(record, last, BOUNDS),
+        events: Vec::new(),
+        commands: Vec::new(),
+        changes: Vec::new(),
+        now: 9,
+    };
+    again.step(Machine::gateway_restarted);
+    assert!(again.events.is_empty());
+}
+
+#[derive(Clone, Debug)]
+enum Input {
+    Started,
+    StartFailed,
+    Prompt,
+    Cancel,
+    Answer(usize, Decision),
+    Expire,
+    Patch,
+    Text(u8),
+    Call(u8),
+    Update(u8, Option<ToolCallStatus>),
+    Output(u8),
+    Ask(u8, bool),
+    Withdraw(u8),
+    Finish(bool),
+    Exit,
+    Restart,
+    Delete,
+}
+
+fn input() -> impl Strategy<Value = Input> {
+    let status = prop_oneof![
+        Just(None),
+        Just(Some(ToolCallStatus::InProgress)),
+        Just(Some(ToolCallStatus::Completed)),
+        Just(Some(ToolCallStatus::Failed)),
+        Just(Some(ToolCallStatus::Skipped)),
+    ];
+    prop_oneof![
+        4 => Just(Input::Started),
+        1 => Just(Input::StartFailed),
+        8 => Just(Input::Prompt),
+        3 => Just(Input::Cancel),
+        6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
+        2 => Just(Input::Expire),
+        2 => Just(Input::Patch),
+        6 => (0..3u8).prop_map(Input::Text),
+        6 => (0..4u8).prop_map(Input::Call),
+        6 => (0..5u8, status).prop_map(|(id, status)| Input::Update(id, status)),
+        3 => (0..5u8).prop_map(Input::Output),
+        6 => (0..5u8, any::<bool>()).prop_map(|(id, plan)| Input::Ask(id, plan)),
+        1 => (0..8u8).prop_map(Input::Withdraw),
+        6 => any::<bool>().prop_map(Input::Finish),
+        1 => Just(Input::Exit),
+        1 => Just(Input::Restart),
+        1 => Just(Input::Delete),
+    ]
+}
+
+fn apply(walk: &mut Walk, input: Input, asked: &mut u32) {
+    walk.now += 7;
+    match input {
+        Input::Started => walk.step(|machine, step| machine.started(step, facts(), Vec::new())),
+        Input::StartFailed => {
+            let error = LaunchError::Failed { detail: "no".into(), stderr_tail: None };
+            walk.step(|machine, _| machine.start_failed(&error));
+        }
+        Input::Prompt => {
+            let prompt = Prompt::Text("x".into());
+            let _ = walk.step(|machine, step| machine.prompt(step, TurnId::new(), "a".into(), prompt));
+        }
+        Input::Cancel => {
+            if let Some(turn) = walk.machine.current_turn() {
+                let _ = walk.step(|machine, step| machine.cancel(step, "a".into(), turn));
+            }
+        }
+        Input::Answer(index, decision) => {
+            let pending = walk.machine.snapshot().pending_permissions.get(index).map(|pending| pending.id);
+            if let Some(id) = pending {
+                walk.step(|machine, step| machine.answer(step, "a".into(), id, answer(decision))).unwrap();
+            }
+        }
+        Input::Expire => walk.step(Machine::expire),
+        Input::Patch => {
+            let patch = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
+            walk.step(|machine, step| {
+                if machine.begin_patch().is_ok() {
+                    machine.apply_patch(step, "a".into(), &patch).unwrap();
+                }
+            });
+        }
+        Input::Text(id) => walk.agent(chunk(Some(&id.to_string()), "text")),
+        Input::Call(id) => walk.call(&id.to_string()),
+        Input::Update(id, status) => {
+            let title = Some(format!("step {}", walk.now));
+            walk.agent(AgentEvent::ToolCallUpdated(ToolCall {
+                id: id.to_string(),
+                status,
+                title,
+                ..ToolCall::default()
+            }));
+        }
+        Input::Output(id) => walk.agent(AgentEvent::ToolOutput {
+            tool_call_id: id.to_string(),
+            stream: "stdout".into(),
+            text: "text".into(),
+            truncated: false,
+        }),
+        Input::Ask(id, plan) => {
+            *asked += 1;
+            walk.agent(ask(&id.to_string(), &format!("r{asked}"), plan));
+        }
+        Input::Withdraw(reply) => {
+            walk.agent(AgentEvent::PermissionWithdrawn(ReplyToken(format!("r{reply}"))))
+        }
+        Input::Finish(well) => {
+            if let Some(turn) = walk.machine.current_turn() {
+                let failure = AgentFailure {
+                    class: TurnErrorClass::AgentError,
+                    code: Some(-32603),
+                    message: "no".into(),
+                };
+                let result = if well { Ok("end_turn".into()) } else { Err(failure) };
+                walk.agent(AgentEvent::PromptFinished { turn, result });
+            }
+        }
+        Input::Exit => walk.agent(AgentEvent::Exited(AgentExit {
+            how: "exit code 1".into(),
+            stderr_tail: String::new(),
+            class: TurnErrorClass::AgentExited,
+        })),
+        Input::Restart => {
+            let record = walk.machine.record().clone();
+            let last = record.snapshot.last_event_id;
+            walk.machine = Machine::restore(record, last, BOUNDS);
+            walk.step(Machine::gateway_restarted);
+        }
+        Input::Delete => {
+            let _ = walk.step(|machine, step| machine.begin_delete(step, "a"));
+        }
+    }
+}
+
+/// What is open according to the events alone.
+#[derive(Default)]
+struct Ledger {
+    turns: HashMap<TurnId, bool>,
+    calls: HashMap<String, bool>,
+    permissions: HashMap<PermissionId, bool>,
+}
+
+impl Ledger {
+    fn read(&mut self, kind: EventKind, turn: Option<TurnId>, body: &EventBody) {
+        match (kind, body) {
+            (EventKind::TurnStarted, EventBody::Turn { turn, .. }) => {
+                assert!(self.turns.values().all(|open| !open), "two turns run");
+                assert!(self.turns.insert(turn.id, true).is_none());
+            }
+            (kind, EventBody::Turn { turn, .. }) => {
+                assert!(kind.ends_turn());
+                assert_eq!(self.turns.insert(turn.id, false), Some(true), "a turn ends once");
+            }
+            (EventKind::ToolCallStarted, EventBody::ToolCall { tool_call }) => {
+                assert_ne!(self.calls.insert(tool_call.id.clone(), true), Some(true), "a call begins once");
+            }
+            (EventKind::ToolCallFinished, EventBody::ToolCall { tool_call }) => {
+                assert_eq!(self.calls.insert(tool_call.id.clone(), false), Some(true), "a call ends once");
+            }
+            (EventKind::PermissionRequested, EventBody::Permission { permission }) => {
+                assert!(self.permissions.insert(permission.id, true).is_none());
+            }
+            (EventKind::PermissionResolved, EventBody::Permission { permission }) => {
+                assert_eq!(
+                    self.permissions.insert(permission.id, false),
+                    Some(true),
+                    "a question is decided once"
+                );
+            }
+            _ => {}
+        }
+        if let Some(turn) = turn
+            && !kind.ends_turn()
+        {
+            assert_eq!(self.turns.get(&turn), Some(&true), "{kind:?} outside its turn");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_in_whatever_order(inputs in proptest::collection::vec(input(), 1..120)) {
+        let mut walk = Walk::new();
+        let mut asked = 0;
+        for input in inputs {
+            apply(&mut walk, input, &mut asked);
+        }
+        let mut ledger = Ledger::default();
+        for (kind, turn, body) in &walk.events {
+            ledger.read(*kind, *turn, body);
+        }
+        let snapshot = walk.machine.snapshot().clone();
+        // The counter that ids are given from counts every event.
+        prop_assert_eq!(snapshot.last_event_id.0, walk.events.len() as u64);
+        // What the snapshot shows as open is what the events leave open.
+        let open_turns = ledger.turns.iter().filter(|(_, open)| **open).map(|(id, _)| *id).collect::<Vec<_>>();
+        prop_assert_eq!(open_turns, snapshot.current_turn.iter().map(|turn| turn.id).collect::<Vec<_>>());
+        prop_assert_eq!(
+            ledger.calls.iter().filter(|(_, open)| **open).map(|(id, _)| id.clone()).collect::<HashSet<_>>(),
+            snapshot.open_tool_calls.iter().map(|call| call.id.clone()).collect::<HashSet<_>>()
+        );
+        prop_assert_eq!(
+            ledger.permissions.iter().filter(|(_, open)| **open).map(|(id, _)| *id).collect::<HashSet<_>>(),
+            snapshot.pending_permissions.iter().map(|pending| pending.id).collect::<HashSet<_>>()
+        );
+        // Every question has exactly one answer, or is still pending, or died with the agent.
+        let mut answered = HashSet::new();
+        for command in &walk.commands {
+            if let AgentCommand::AnswerPermission { reply, .. } = command {
+                prop_assert!(answered.insert(reply.clone()), "two answers to {reply:?}");
+            }
+        }
+        // Once there is no agent nothing stays open.
+        walk.agent(AgentEvent::Exited(AgentExit {
+            how: "exit code 0".into(),
+            stderr_tail: String::new(),
+            class: TurnErrorClass::AgentExited,
+        }));
+        let snapshot = walk.machine.snapshot();
+        prop_assert!(snapshot.current_turn.is_none());
+        prop_assert!(snapshot.open_tool_calls.is_empty() && snapshot.pending_permissions.is_empty());
+    }
+}
