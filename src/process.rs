@@ -207,7 +207,7 @@ impl Spawner {
         };
         // Best effort: the system limits how much pipe room a user may have.
         let _smaller = fcntl_setpipe_size(&stdout, STDOUT_PIPE_BYTES);
-        let stderr = ChildStderr::from_std(OwnedFd::from(stderr).into())?;
+        let stderr = ChildStderr::from_std(stderr.into())?;
 
         // Nothing has to be cleaned up if this future is dropped here: the helper sees the socket's end.
         let program = match Report::receive(&mut control).await {
