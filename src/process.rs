@@ -9,8 +9,8 @@
 //! what has to happen in the program's own process; `handshake.rs` how both learn what to run; `registry.rs` what
 //! happens when a shim itself is killed; `sweep.rs` how processes are found and killed.
 //!
-//! **Invariant: while [`Spawner::adopt_and_kill_strays`] is on, every child process of the gateway is started here.**
-//! Any other would be taken for what a killed shim left, and killed.
+//! **Invariant: while [strays are killed](crate::process::Spawner::adopt_and_kill_strays), every child process of the
+//! gateway is started here.** Any other would be taken for what a killed shim left, and killed.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

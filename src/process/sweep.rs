@@ -195,7 +195,7 @@ mod tests {
     use super::super::table::tests::{entry, pid};
     use super::*;
 
-    fn numbers(entries: Vec<Entry>) -> Vec<i32> {
+    fn numbers(entries: &[Entry]) -> Vec<i32> {
         let mut numbers: Vec<i32> =
             entries.iter().map(|entry| entry.identity.pid.as_raw_nonzero().get()).collect();
         numbers.sort_unstable();
@@ -220,7 +220,7 @@ mod tests {
         let program = entry(20, 10, 20).identity;
         let since = DescendantSnapshot::of(&ProcessTable::new(before()), shim);
         let table = ProcessTable::new(before().into_iter().chain(added.iter().copied()));
-        numbers(started_since(&table, shim, program, &since))
+        numbers(&started_since(&table, shim, program, &since))
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         let mut table = before();
         table[4].identity.start_ticks = 2;
         let (shim, program) = (table[0].identity, table[1].identity);
-        assert_eq!(numbers(started_since(&ProcessTable::new(table), shim, program, &since)), [40]);
+        assert_eq!(numbers(&started_since(&ProcessTable::new(table), shim, program, &since)), [40]);
     }
 
     #[test]
