@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, pidfd_send_signal};
 
 /// One process for as long as the machine runs: numbers are given again, start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) identity: Identity,
     /// `None` for the first process of a pid namespace.
     pub(super) parent: Option<Pid>,
-    /// The process group; `None` for kernel threads.
+    /// The process group; `None` for kernel threads, and for a group outside the pid namespace.
     pub(super) group: Option<Pid>,
     /// Dead already, only not reaped.
     pub(super) zombie: bool,
@@ -71,7 +71,9 @@ impl Entry {
             && let Some(group) = self.group
             // Signalling "group 1" means every process there is.
             && group != Pid::INIT
-            && group != getpgrp()
+            // Not `getpgrp`: a container's first process may be in a group outside, and that call panics at it.
+            && let Some(own) = Self::read(getpid())
+            && own.group != Some(group)
         {
             // The group may have gone between the check and now, then this fails; the kill below still tells.
             let _gone = kill_process_group(group, Signal::KILL);
@@ -160,7 +162,7 @@ impl ProcessTable {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use rustix::process::{getpid, getppid};
+    use rustix::process::getppid;
 
     use super::*;
 

@@ -9,11 +9,15 @@ use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
-use super::machine::{Tools, eventually, field, is_alive, signal, zombies_below};
+use super::machine::{Tools, children, eventually, field, is_alive, signal, zombies_below};
 use super::{bash, spawner};
 
 /// In front of what the role answers, among what the test harness prints.
 const ANSWER: &str = "gateway-role: ";
+
+/// Makes what follows the first process of a pid namespace that ends with it.
+const UNSHARE: [&str; 7] =
+    ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 struct Gateway {
     process: tokio::process::Child,
@@ -23,8 +27,19 @@ struct Gateway {
 
 impl Gateway {
     async fn start(storage_id: &str) -> Self {
+        Self::start_by(Command::new(std::env::current_exe().unwrap()), storage_id).await
+    }
+
+    /// The gateway as the first process of a pid namespace, as in a container. `process` is `unshare` then.
+    async fn start_as_first_process(storage_id: &str) -> Self {
+        let mut unshare = Command::new(UNSHARE[0]);
+        unshare.args(&UNSHARE[1..]).arg(std::env::current_exe().unwrap());
+        Self::start_by(unshare, storage_id).await
+    }
+
+    async fn start_by(mut command: Command, storage_id: &str) -> Self {
         let role = format!("{}::gateway_role", module_path!().split_once("::").unwrap().1);
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        let mut process = command
             .args(["--exact", &role, "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -198,4 +213,25 @@ async fn what_lost_gateway_and_shim_at_once_is_found_by_its_mark() {
     // What cleared its environment and has nobody above it cannot be found.
     assert_eq!(tools.running(), tools.unmarked.running());
     signal(tools.unmarked.running()[0], Signal::KILL);
+}
+
+#[tokio::test]
+async fn a_containers_first_process_adopts_and_takes_no_childs_exit_code() {
+    let mut trial = Command::new(UNSHARE[0]);
+    if !trial.args(&UNSHARE[1..]).arg("true").status().await.is_ok_and(|status| status.success()) {
+        eprintln!("not tested: this machine gives no pid namespaces");
+        return;
+    }
+    let tools = Tools::new();
+    let mut gateway = Gateway::start_as_first_process("test").await;
+    gateway.tell(&format!("spawn {} cat", tools.script())).await;
+    tools.all_run().await;
+    // The namespace's numbers are not this one's.
+    let gateway_pid = children(gateway.pid())[0];
+    let shim = children(gateway_pid)[0];
+    signal(shim, Signal::KILL);
+    eventually("nothing is left", || tools.running().is_empty()).await;
+    eventually("all are reaped", || zombies_below(gateway_pid).is_empty()).await;
+    assert_eq!(gateway.tell("end 20000").await, "signal: 9 (SIGKILL)");
+    assert_eq!(gateway.tell("exit-codes").await, "all as they were");
 }

@@ -81,23 +81,29 @@ impl Tools {
     }
 }
 
+fn numbers() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// All processes that are not dead.
 fn processes() -> Vec<u32> {
-    let numbers = fs::read_dir("/proc").unwrap().flatten();
-    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter(|pid| is_alive(*pid)).collect()
+    numbers().filter(|pid| is_alive(*pid)).collect()
 }
 
 pub(super) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|fields| fields[0] != "Z" && fields[0] != "X")
 }
 
+/// Direct children that live.
+pub(super) fn children(parent: u32) -> Vec<u32> {
+    processes().into_iter().filter(|pid| field(*pid, 4) == Some(parent)).collect()
+}
+
 /// Direct children that are dead but not reaped.
 pub(super) fn zombies_below(parent: u32) -> Vec<u32> {
-    let numbers = fs::read_dir("/proc").unwrap().flatten();
-    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let parent = parent.to_string();
-    numbers.filter(|pid| stat(*pid).is_some_and(|fields| fields[0] == "Z" && fields[1] == parent)).collect()
+    let children = numbers().filter(|pid| field(*pid, 4) == Some(parent));
+    children.filter(|pid| stat(*pid).is_some_and(|fields| fields[0] == "Z")).collect()
 }
 
 /// `/proc/<pid>/stat` from its third field on.
