@@ -30,7 +30,7 @@ impl Gateway {
         Self::start_by(Command::new(std::env::current_exe().unwrap()), storage_id).await
     }
 
-    /// The gateway as the first process of a pid namespace, as in a container. `process` is `unshare` then.
+    /// The gateway as the first process of a pid namespace, as in a container; its parent is [`Gateway::process`].
     async fn start_as_first_process(storage_id: &str) -> Self {
         let mut unshare = Command::new(UNSHARE[0]);
         unshare.args(&UNSHARE[1..]).arg(std::env::current_exe().unwrap());
