@@ -1,2 +1,10 @@
-//! gander
-fn main() {}
+//! The gander binary.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // Before any thread is started: the helpers need a process with a single thread.
+    gander::process::dispatch(&arguments).unwrap_or(ExitCode::from(64))
+}

@@ -1,3 +1,5 @@
 //! Integration tests: one binary, the real gander, the real goose.
 
-fn main() {}
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
+
+mod process;
