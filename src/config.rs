@@ -42,7 +42,7 @@ pub use permissions::{OnTimeout, PermissionSettings};
 pub use secret::Secret;
 pub use server::ServerSettings;
 pub use sessions::SessionSettings;
-pub use storage::{StorageSettings, Sync};
+pub use storage::{StorageSettings, StorageSync};
 
 use layers::Layers;
 

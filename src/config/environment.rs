@@ -11,9 +11,11 @@ use super::error::Problem;
 /// The prefix of gander's own variables.
 pub(super) const PREFIX: &str = "GANDER_";
 
-/// What goose may not inherit even when a pattern names it: where its home is and who may talk to its
-/// server is gander's business.
-const NEVER_PASSED: [&str; 2] = ["GOOSE_PATH_ROOT", "GOOSE_SERVER__SECRET_KEY"];
+/// What goose may not inherit even when a pattern names it: where its home is, who may talk to its server,
+/// and which extensions its home has is gander's business. Measured on goose 1.52: either of the last two
+/// switches extensions on that the home's `config.yaml` has switched off.
+const NEVER_PASSED: [&str; 4] =
+    ["GOOSE_PATH_ROOT", "GOOSE_SERVER__SECRET_KEY", "GOOSE_ADDITIONAL_CONFIG_FILES", "EXTENSIONS"];
 
 /// A copy of the environment variables. `Debug` shows names only.
 #[derive(Clone, Default)]

@@ -180,6 +180,12 @@ pub enum Problem {
          goose.config_dir says what it starts from"
     )]
     PathRoot,
+    /// goose would take its extensions from elsewhere.
+    #[error(
+        "may not be set, since goose would then switch extensions on past goose.disabled_extensions; \
+         use goose.builtins and goose.config_dir"
+    )]
+    ExtensionsFromElsewhere,
     /// gander's own variables are not goose's.
     #[error("may not be set: variables that start with GANDER_ are gander's own")]
     OwnVariable,

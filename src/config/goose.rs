@@ -17,7 +17,7 @@ use super::storage::absolute;
 use crate::goose::catalogue;
 
 /// What callers may never set, by name. Ends of names are in [`DANGEROUS_ENDS`].
-const DANGEROUS_NAMES: [&str; 11] = [
+const DANGEROUS_NAMES: [&str; 13] = [
     "PATH",
     "HOME",
     "SHELL",
@@ -25,6 +25,8 @@ const DANGEROUS_NAMES: [&str; 11] = [
     "ENV",
     "NODE_OPTIONS",
     "PYTHONPATH",
+    "EXTENSIONS",
+    "GOOSE_ADDITIONAL_CONFIG_FILES",
     "GOOSE_PATH_ROOT",
     "GOOSE_MODE",
     "GOOSE_PROVIDER",
@@ -176,6 +178,8 @@ impl GooseSettings {
         for (name, value) in &self.env {
             let problem = if name == "GOOSE_PATH_ROOT" {
                 Problem::PathRoot
+            } else if name == "GOOSE_ADDITIONAL_CONFIG_FILES" || name == "EXTENSIONS" {
+                Problem::ExtensionsFromElsewhere
             } else if name.starts_with(PREFIX) {
                 Problem::OwnVariable
             } else if name.is_empty() || name.contains(['=', '\0']) {

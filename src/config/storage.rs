@@ -20,7 +20,7 @@ pub struct StorageSettings {
     pub dir: PathBuf,
     /// What a committed event survives.
     #[serde(deserialize_with = "parse::word")]
-    pub sync: Sync,
+    pub sync: StorageSync,
     /// Bytes of recent events that each session keeps in memory.
     pub tail_bytes: usize,
     /// Batches that may wait for the writer.
@@ -33,7 +33,7 @@ pub struct StorageSettings {
 /// What a committed event survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sync {
+pub enum StorageSync {
     /// The end of the process, however it comes.
     Normal,
     /// Loss of power too: every commit waits for the disk.

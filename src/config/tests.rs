@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Config, DEFAULTS, Environment, Flag, LogFormat, Mode, OnTimeout, Sync};
+use super::{Config, DEFAULTS, Environment, Flag, LogFormat, Mode, OnTimeout, StorageSync};
 
 /// An environment in which every default folder can be told and no goose configuration exists.
 fn environment(variables: &[(&str, &str)]) -> Environment {
@@ -44,7 +44,7 @@ fn the_defaults_are_whole_and_what_the_contract_says() {
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:4665");
     assert_eq!(config.server.heartbeat, Duration::from_secs(15));
     assert_eq!(config.storage.dir, Path::new("/nowhere/home/.local/state/gander"));
-    assert_eq!(config.storage.sync, Sync::Normal);
+    assert_eq!(config.storage.sync, StorageSync::Normal);
     assert_eq!(config.storage.idempotency_keep, Duration::from_hours(24));
     assert!(config.auth.required);
     assert_eq!(config.auth.tokens_file, None);
@@ -194,11 +194,13 @@ fn goose_inherits_only_what_is_listed_and_never_ours() {
         ("OPENAI", "no prefix"),
         ("GOOSE_PROVIDER", "openai"),
         ("GOOSE_PATH_ROOT", "/root"),
+        ("GOOSE_ADDITIONAL_CONFIG_FILES", "/x.yaml"),
+        ("EXTENSIONS", "{}"),
         ("GOOSE_SERVER__SECRET_KEY", "s"),
         ("GANDER_LOG__FILTER", "info"),
         ("LC_ALL", "C"),
         ("DATABASE_URL", "postgres://secret"),
-        ("GANDER_GOOSE__PASS_ENV", "HOME,OPENAI_*,GOOSE_*,GOOSE_PATH_ROOT,GANDER_*,G*,LC_*"),
+        ("GANDER_GOOSE__PASS_ENV", "HOME,OPENAI_*,GOOSE_*,GOOSE_PATH_ROOT,GANDER_*,G*,LC_*,EXTENSIONS"),
     ];
     let variables: Environment = text
         .map(|(name, value)| (OsString::from(name), OsString::from(value)))

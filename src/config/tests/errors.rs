@@ -62,6 +62,10 @@ const IN_FILES: &[(&str, &str)] = &[
         "goose.env.GOOSE_PATH_ROOT: may not be set, since every session has a goose home of its own below storage.dir; goose.config_dir says what it starts from (in FILE)",
     ),
     (
+        "[goose.env]\nEXTENSIONS = \"{}\"",
+        "goose.env.EXTENSIONS: may not be set, since goose would then switch extensions on past goose.disabled_extensions; use goose.builtins and goose.config_dir (in FILE)",
+    ),
+    (
         "[goose.env]\nGANDER_INSTANCE = \"/x\"",
         "goose.env.GANDER_INSTANCE: may not be set: variables that start with GANDER_ are gander's own (in FILE)",
     ),
@@ -233,6 +237,8 @@ fn nothing_that_leaks_or_opens_can_be_left_to_callers() {
         "GOOSE_PROVIDER",
         "GOOSE_MODEL",
         "GANDER_X",
+        "EXTENSIONS",
+        "GOOSE_ADDITIONAL_CONFIG_FILES",
         "HTTPS_PROXY",
         "https_proxy",
         "GITHUB_TOKEN",
