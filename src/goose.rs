@@ -6,3 +6,7 @@ pub mod catalogue;
 pub mod extensions;
 /// A session's `GOOSE_PATH_ROOT`.
 pub mod home;
+/// How goose is started, and whether it is what was asked for.
+pub mod launch;
+/// Which versions of goose gander works with.
+pub mod version;

@@ -293,7 +293,7 @@ impl SessionActor {
             Command::Prompt { by, prompt, reply } => {
                 let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
                 if let (Ok(_), Some(agent)) = (&result, &child.agent) {
-                    agent.mark_turn();
+                    agent.mark_turn().await;
                 }
                 self.finish_command(child, step, reply, result).await
             }

@@ -227,8 +227,8 @@ pub trait Agent: Send + Sync + 'static {
     /// queue could then wait for itself.
     fn send(&self, command: AgentCommand) -> Result<(), AgentGone>;
 
-    /// Remembers what runs now, so that [`Agent::sweep`] spares it. Called when a turn begins.
-    fn mark_turn(&self);
+    /// Remembers what runs now, so that [`Agent::sweep`] spares it. Called before a turn begins.
+    fn mark_turn(&self) -> BoxFuture<()>;
 
     /// Kills what tools started since the mark; gives how many processes.
     fn sweep(&self) -> BoxFuture<usize>;

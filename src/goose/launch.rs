@@ -1,0 +1,220 @@
+//! How goose is started for a session, and whether what it answers is what was asked for.
+//!
+//! goose's mistakes fail open (measured): an unknown mode becomes `auto`, an unreadable configuration switches
+//! everything on. So nothing is taken for granted: [`check`] looks at what a new session says of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::catalogue::key_of;
+use super::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
+use crate::session::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, NoticeLevel};
+
+/// What the server's configuration says about every goose.
+#[derive(Clone)]
+pub struct LaunchSettings {
+    /// The server's extensions.
+    pub extensions: ExtensionLevel,
+    /// The variables that goose inherits from gander, by an allow-list.
+    pub inherited: Vec<(String, String)>,
+    /// The variables that are set last of all.
+    pub last: Vec<(String, String)>,
+}
+
+/// How to start one goose.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// The extensions to switch off in its home's configuration, by their keys.
+    pub switched_off: BTreeSet<String>,
+}
+
+impl LaunchSettings {
+    /// Puts the server's and the session's wishes together. `home` becomes goose's root folder.
+    pub fn launch(&self, spec: &LaunchSpec, home: &Path) -> Result<Launch, DisabledByServer> {
+        let session =
+            ExtensionLevel { builtins: spec.builtins.clone(), disabled: spec.disabled_extensions.clone() };
+        let ExtensionChoice { builtins, switched_off } = ExtensionChoice::resolve(&self.extensions, &session)?;
+        let mut arguments = vec!["acp".to_owned()];
+        if !builtins.is_empty() {
+            arguments.extend(["--with-builtin".to_owned(), builtins.join(",")]);
+        }
+        let mut environment: BTreeMap<String, String> = self.inherited.iter().cloned().collect();
+        let mut set = |name: &str, value: &str| environment.insert(name.to_owned(), value.to_owned());
+        // A server has no keyring to ask, and its users have not agreed to telemetry.
+        set("GOOSE_DISABLE_KEYRING", "1");
+        set("GOOSE_TELEMETRY_ENABLED", "false");
+        set("GOOSE_PATH_ROOT", &home.to_string_lossy());
+        set("GOOSE_MODE", spec.mode.as_str());
+        if let Some(provider) = &spec.provider {
+            set("GOOSE_PROVIDER", provider);
+        }
+        if let Some(model) = &spec.model {
+            set("GOOSE_MODEL", model);
+        }
+        environment.extend(spec.env.clone());
+        environment.extend(self.last.iter().cloned());
+        Ok(Launch { arguments, environment, switched_off })
+    }
+}
+
+/// Why a session that goose has started is not the one that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Mismatch {
+    /// It would ask more or less than the caller expects.
+    #[error("goose runs in mode {found:?} instead of {asked:?}")]
+    Mode {
+        /// What was asked for.
+        asked: &'static str,
+        /// What goose says.
+        found: String,
+    },
+    /// goose has no provider that it could ask anything.
+    #[error("goose has no working model provider: set goose.provider and its key")]
+    ProviderNotConfigured,
+}
+
+/// What a started session has, and what there is to tell about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The extensions by their catalogue keys.
+    pub extensions: Vec<ExtensionStatus>,
+    /// Its settings.
+    pub config_options: Vec<ConfigOption>,
+    /// Extensions that failed, or that loaded although they are switched off.
+    pub notices: Vec<Notice>,
+}
+
+/// Compares what goose says of a new session with what was asked for.
+pub fn check(
+    asked: Mode,
+    switched_off: &BTreeSet<String>,
+    mode: Option<String>,
+    config_options: Option<Vec<ConfigOption>>,
+    extensions: Option<Vec<ExtensionStatus>>,
+) -> Result<Checked, Mismatch> {
+    let found = mode.unwrap_or_default();
+    if found != asked.as_str() {
+        return Err(Mismatch::Mode { asked: asked.as_str(), found });
+    }
+    // Measured: without a provider that can be made, goose leaves its settings out and is otherwise all smiles.
+    let config_options = config_options.filter(|options| !options.is_empty()).ok_or(Mismatch::ProviderNotConfigured)?;
+    let mut notices = Vec::new();
+    let mut checked = Vec::new();
+    for extension in extensions.unwrap_or_default() {
+        let name = key_of(&extension.name);
+        let warning = match &extension.error {
+            Some(error) => Some(("extension-failed", format!("extension {name} could not be loaded: {error}"))),
+            None if !extension.loaded => {
+                Some(("extension-failed", format!("extension {name} could not be loaded")))
+            }
+            None if switched_off.contains(&name) => {
+                Some(("extension-not-switched-off", format!("goose loaded {name} although it is switched off")))
+            }
+            None => None,
+        };
+        if let Some((code, message)) = warning {
+            notices.push(Notice { level: NoticeLevel::Warning, code: code.into(), message });
+        }
+        checked.push(ExtensionStatus { name, ..extension });
+    }
+    Ok(Checked { extensions: checked, config_options, notices })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> LaunchSettings {
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        LaunchSettings {
+            extensions: ExtensionLevel { builtins: Some(vec!["todo".into(), "memory".into()]), disabled: Vec::new() },
+            inherited: pairs(&[("PATH", "/bin"), ("GOOSE_MODE", "auto"), ("OPENAI_API_KEY", "k")]),
+            last: pairs(&[("GOOSE_DISABLE_KEYRING", "0"), ("GOOSE_MAX_TURNS", "5")]),
+        }
+    }
+
+    fn spec() -> LaunchSpec {
+        LaunchSpec {
+            cwd: None,
+            mode: Mode::Approve,
+            provider: Some("openai".into()),
+            model: None,
+            builtins: None,
+            disabled_extensions: vec!["memory".into()],
+            env: BTreeMap::from([("GOOSE_MAX_TURNS".into(), "9".into()), ("GOOSE_TEMPERATURE".into(), "0".into())]),
+        }
+    }
+
+    #[test]
+    fn the_environment_is_layered_and_the_servers_table_is_last() {
+        let launch = settings().launch(&spec(), Path::new("/home/of/session")).unwrap();
+        assert_eq!(launch.arguments, ["acp", "--with-builtin", "todo"]);
+        let environment: Vec<String> =
+            launch.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(
+            environment,
+            [
+                "GOOSE_DISABLE_KEYRING=0",
+                "GOOSE_MAX_TURNS=5",
+                "GOOSE_MODE=approve",
+                "GOOSE_PATH_ROOT=/home/of/session",
+                "GOOSE_PROVIDER=openai",
+                "GOOSE_TELEMETRY_ENABLED=false",
+                "GOOSE_TEMPERATURE=0",
+                "OPENAI_API_KEY=k",
+                "PATH=/bin",
+            ]
+        );
+        assert_eq!(launch.switched_off, ["extensionmanager", "memory", "summon"].map(str::to_owned).into());
+    }
+
+    fn options() -> Option<Vec<ConfigOption>> {
+        Some(vec![ConfigOption {
+            id: "provider".into(),
+            name: "Provider".into(),
+            category: None,
+            current_value: Some("openai".into()),
+            choices: Vec::new(),
+        }])
+    }
+
+    #[test]
+    fn another_mode_or_no_settings_fail_the_start() {
+        let off = BTreeSet::new();
+        let fails = |mode: Option<&str>, options| {
+            check(Mode::Approve, &off, mode.map(str::to_owned), options, None).unwrap_err()
+        };
+        assert_eq!(fails(Some("auto"), options()), Mismatch::Mode { asked: "approve", found: "auto".into() });
+        assert_eq!(fails(None, options()), Mismatch::Mode { asked: "approve", found: String::new() });
+        assert_eq!(fails(Some("approve"), None), Mismatch::ProviderNotConfigured);
+        assert_eq!(fails(Some("approve"), Some(Vec::new())), Mismatch::ProviderNotConfigured);
+    }
+
+    #[test]
+    fn extensions_have_their_keys_and_what_is_wrong_is_told() {
+        let extension = |name: &str, error: Option<&str>| ExtensionStatus {
+            name: name.into(),
+            loaded: error.is_none(),
+            error: error.map(str::to_owned),
+        };
+        let said = vec![
+            extension("todo", None),
+            extension("Extension Manager", None),
+            extension("nosuch", Some("Unknown extension: nosuch")),
+        ];
+        let off = ["extensionmanager".to_owned()].into();
+        let checked = check(Mode::Approve, &off, Some("approve".into()), options(), Some(said)).unwrap();
+        let names: Vec<&str> = checked.extensions.iter().map(|extension| extension.name.as_str()).collect();
+        assert_eq!(names, ["todo", "extensionmanager", "nosuch"]);
+        let codes: Vec<&str> = checked.notices.iter().map(|notice| notice.code.as_str()).collect();
+        assert_eq!(codes, ["extension-not-switched-off", "extension-failed"]);
+    }
+}
