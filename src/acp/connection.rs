@@ -1,0 +1,390 @@
+//! One agent: requests out, answers correlated, everything it says turned into events.
+//!
+//! ```text
+//! send, initialize, … ─▶ bounded queue ─▶ writer task ─▶ agent's stdin
+//! core ◀─ bounded channel of batches ◀─ reader task ◀─ agent's stdout
+//! ```
+//!
+//! The reader waits for the core (so that a flood presses back into the agent's pipe) and never for the writer's queue:
+//! an agent that writes and does not read would else stop both sides for ever. A full queue means that the agent does
+//! not take what it is sent; it is given up.
+
+mod pending;
+mod reader;
+mod writer;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use agent_client_protocol_schema::ProtocolVersion;
+use agent_client_protocol_schema::v1::{
+    AGENT_METHOD_NAMES, CancelNotification, ClientCapabilities, Implementation, InitializeRequest,
+    InitializeResponse, NewSessionRequest, RequestPermissionOutcome, RequestPermissionResponse,
+    SelectedPermissionOutcome, SetSessionConfigOptionRequest, SetSessionModeRequest,
+};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use self::pending::{Pending, State};
+use super::{rpc, translate};
+use crate::session::agent::{
+    AgentCommand, AgentEvents, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, EventFilter,
+    ExtensionStatus, PermissionReply, ReplyToken,
+};
+use crate::session::turn::TurnErrorClass;
+use crate::shutdown::Tasks;
+
+/// How many lines may wait for an agent to read them.
+const QUEUED_LINES: usize = 64;
+
+/// What bounds a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest line an agent may write, in bytes. A longer update is left out; anything else longer ends the agent.
+    pub line_bytes: usize,
+    /// How many lines may be no JSON-RPC before the agent is given up.
+    pub bad_lines: u64,
+    /// How long the requests of a start, `initialize` and `session/new`, may take each.
+    pub start_timeout: Duration,
+    /// How long any other request may take. Prompts have no limit.
+    pub request_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            line_bytes: 16 * 1024 * 1024,
+            bad_lines: 1000,
+            start_timeout: Duration::from_secs(60),
+            request_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// An agent that runs: how to talk to it and how it ends.
+pub struct AgentPipes<R, W> {
+    /// Its standard output.
+    pub stdout: R,
+    /// Its standard input.
+    pub stdin: W,
+    /// Resolves when its process is gone.
+    pub exit: BoxFuture<AgentExit>,
+    /// Ends it by force. Called once at most, when it has to be given up.
+    pub kill: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// What an agent says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentSelf {
+    /// Its name, e.g. `goose`; empty when it does not say.
+    pub name: String,
+    /// Its version; empty when it does not say.
+    pub version: String,
+}
+
+/// What an agent says of a session that it started. Its own id of it stays inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSession {
+    /// The mode the session is in, in the agent's word.
+    pub mode: Option<String>,
+    /// Its settings; `None` when the agent offers none at all.
+    pub config_options: Option<Vec<ConfigOption>>,
+    /// Which extensions loaded, in the agent's names; `None` when it does not say.
+    pub extensions: Option<Vec<ExtensionStatus>>,
+}
+
+/// A running agent that speaks ACP.
+pub struct Connection {
+    limits: Limits,
+    /// To the writer task.
+    outgoing: mpsc::Sender<Vec<u8>>,
+    /// What is open in either direction. Locked for a few lines at a time, never across an await.
+    state: Mutex<State>,
+    /// The agent's id of its one session.
+    session: OnceLock<String>,
+    kill: Arc<dyn Fn() + Send + Sync>,
+    /// Why the agent is given up; set once, before `given_up` is.
+    reason: OnceLock<String>,
+    given_up: CancellationToken,
+    /// The agent's standard input is to be closed when the queue is empty.
+    closing: CancellationToken,
+    tasks: Tasks,
+}
+
+impl Connection {
+    /// Starts to read and to write. Everything that the agent says goes through `filter` to `events`, which has to be
+    /// emptied from now on: also while a request is waited for, since its answer may stand behind a flood.
+    ///
+    /// The last event is `Exited`, exactly once, however the agent ends. A prompt that is open then gets no
+    /// `PromptFinished` of its own; the other open requests fail.
+    pub fn open<R, W>(
+        pipes: AgentPipes<R, W>,
+        filter: Box<dyn EventFilter>,
+        events: mpsc::Sender<AgentEvents>,
+        limits: Limits,
+        tasks: &Tasks,
+    ) -> Arc<Self>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let (outgoing, queue) = mpsc::channel(QUEUED_LINES);
+        let connection = Arc::new(Self {
+            limits,
+            outgoing,
+            state: Mutex::default(),
+            session: OnceLock::new(),
+            kill: pipes.kill,
+            reason: OnceLock::new(),
+            given_up: CancellationToken::new(),
+            closing: CancellationToken::new(),
+            tasks: tasks.clone(),
+        });
+        let writer = writer::Writer::new(pipes.stdin, queue, connection.closing.clone());
+        let ends = writer.ends();
+        tasks.spawn(writer.run());
+        tasks.spawn(
+            reader::Reader::new(connection.clone(), pipes.stdout, pipes.exit, filter, events, ends).run(),
+        );
+        connection
+    }
+
+    /// ACP `initialize`: agrees on the protocol's version 1.
+    pub async fn initialize(&self) -> Result<AgentSelf, AgentFailure> {
+        // Asks goose for the session's sums, each model call's usage, and its notices.
+        let mut own = serde_json::Map::new();
+        own.insert("goose".to_owned(), serde_json::json!({"customNotifications": true}));
+        let params = InitializeRequest::new(ProtocolVersion::V1)
+            .client_capabilities(ClientCapabilities::new().meta(own))
+            .client_info(Implementation::new("gander", env!("CARGO_PKG_VERSION")));
+        let reply = self.request(AGENT_METHOD_NAMES.initialize, &params, self.limits.start_timeout).await?;
+        let response: InitializeResponse = understand(AGENT_METHOD_NAMES.initialize, &reply)?;
+        // An agent may answer with a version it does not speak (goose echoes whatever it is asked for). One with
+        // capabilities where version 1 has them speaks version 1.
+        if response.protocol_version != ProtocolVersion::V1
+            && !translate::fields(Some(&reply)).contains_key("agentCapabilities")
+        {
+            let version = response.protocol_version;
+            return Err(failure(None, format!("the agent speaks version {version} of ACP, not 1")));
+        }
+        let about = response.agent_info.map(|about| AgentSelf { name: about.name, version: about.version });
+        Ok(about.unwrap_or_else(|| AgentSelf { name: String::new(), version: String::new() }))
+    }
+
+    /// ACP `session/new`. A connection has one session.
+    pub async fn new_session(&self, cwd: &Path) -> Result<NewSession, AgentFailure> {
+        let method = AGENT_METHOD_NAMES.session_new;
+        let reply = self.request(method, &NewSessionRequest::new(cwd), self.limits.start_timeout).await?;
+        let fields = translate::fields(Some(&reply));
+        let Some(session) = translate::read::<String>(fields.get("sessionId").copied()) else {
+            return Err(failure(None, format!("the agent's answer to {method} names no session")));
+        };
+        if self.session.set(session).is_err() {
+            warn!("the agent started a second session on one connection");
+        }
+        let modes = translate::fields(fields.get("modes").copied());
+        Ok(NewSession {
+            mode: translate::read(modes.get("currentModeId").copied()),
+            config_options: translate::config_options(fields.get("configOptions").copied()),
+            extensions: translate::extension_results(fields.get("_meta").copied()),
+        })
+    }
+
+    /// Tells the agent something. Never waits; an agent whose queue is full is given up.
+    pub fn send(self: &Arc<Self>, command: AgentCommand) -> Result<(), AgentGone> {
+        let session = || self.session.get().cloned().ok_or(AgentGone);
+        match command {
+            AgentCommand::Prompt { turn, content } => {
+                #[derive(Serialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Prompt {
+                    session_id: String,
+                    // Blocks of a kind that the schema does not know reach the agent too.
+                    prompt: Vec<Value>,
+                }
+                let params = Prompt { session_id: session()?, prompt: content };
+                self.begin(AGENT_METHOD_NAMES.session_prompt, &params, Pending::Prompt(turn)).map(drop)
+            }
+            AgentCommand::Cancel => {
+                let params = CancelNotification::new(session()?);
+                self.enqueue(rpc::notification_line(AGENT_METHOD_NAMES.session_cancel, &params))
+            }
+            AgentCommand::AnswerPermission { reply, answer } => self.answer_permission(&reply, answer),
+            AgentCommand::SetMode { mode, done } => {
+                let params = SetSessionModeRequest::new(session()?, mode.as_str());
+                self.ask(AGENT_METHOD_NAMES.session_set_mode, params, done, |_| Ok(()))
+            }
+            AgentCommand::SetConfigOption { id, value, done } => {
+                let params = SetSessionConfigOptionRequest::new(session()?, id, value.as_str());
+                let method = AGENT_METHOD_NAMES.session_set_config_option;
+                self.ask(method, params, done, move |reply| {
+                    let fields = translate::fields(Some(reply));
+                    translate::config_options(fields.get("configOptions").copied()).ok_or_else(|| {
+                        failure(None, format!("the agent's answer to {method} lists no settings"))
+                    })
+                })
+            }
+        }
+    }
+
+    /// Closes the agent's standard input once it has taken what is queued: an agent ends then by itself. Nothing can
+    /// be sent any more.
+    pub fn close_stdin(&self) {
+        self.closing.cancel();
+    }
+
+    /// Answers a held permission request; one that is not held (any more) is left alone: another answer won.
+    fn answer_permission(&self, reply: &ReplyToken, answer: PermissionReply) -> Result<(), AgentGone> {
+        let Some(id) = self.state().take_held(reply) else {
+            debug!("a permission request is answered that is not open");
+            return Ok(());
+        };
+        let outcome = match answer {
+            PermissionReply::Selected(option) => {
+                RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(option))
+            }
+            PermissionReply::Cancelled => RequestPermissionOutcome::Cancelled,
+        };
+        self.enqueue(rpc::result_line(&id, &RequestPermissionResponse::new(outcome)))
+    }
+
+    /// Sends a request and tells `done` how it went, whenever that is.
+    fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        method: &'static str,
+        params: impl Serialize,
+        done: oneshot::Sender<Result<T, AgentFailure>>,
+        understand: impl FnOnce(&RawValue) -> Result<T, AgentFailure> + Send + 'static,
+    ) -> Result<(), AgentGone> {
+        let (answer, answered) = oneshot::channel();
+        let id = self.begin(method, &params, Pending::Request(answer))?;
+        let (connection, timeout) = (self.clone(), self.limits.request_timeout);
+        self.tasks.spawn(async move {
+            let reply = connection.answer(id, method, answered, timeout).await;
+            // Whoever asked may have gone meanwhile.
+            let _ = done.send(reply.and_then(|reply| understand(&reply)));
+        });
+        Ok(())
+    }
+
+    /// Sends a request and waits for its answer.
+    async fn request(
+        &self,
+        method: &'static str,
+        params: &impl Serialize,
+        timeout: Duration,
+    ) -> Result<Box<RawValue>, AgentFailure> {
+        let (answer, answered) = oneshot::channel();
+        let Ok(id) = self.begin(method, params, Pending::Request(answer)) else {
+            return Err(self.gone());
+        };
+        self.answer(id, method, answered, timeout).await
+    }
+
+    async fn answer(
+        &self,
+        id: u64,
+        method: &'static str,
+        answered: oneshot::Receiver<Result<Box<RawValue>, AgentFailure>>,
+        timeout: Duration,
+    ) -> Result<Box<RawValue>, AgentFailure> {
+        // Also when the caller stops waiting.
+        let _forget = Forget { connection: self, id };
+        match tokio::time::timeout(timeout, answered).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => Err(self.gone()),
+            Err(_) => Err(AgentFailure {
+                class: TurnErrorClass::AgentUnresponsive,
+                code: None,
+                message: format!(
+                    "the agent did not answer {method} within {}",
+                    humantime::format_duration(timeout)
+                ),
+            }),
+        }
+    }
+
+    /// Sends a request; its answer goes to `pending`.
+    fn begin(&self, method: &str, params: &impl Serialize, pending: Pending) -> Result<u64, AgentGone> {
+        let id = self.state().open(pending).ok_or(AgentGone)?;
+        let sent = self.enqueue(rpc::request_line(id, method, params));
+        if sent.is_err() {
+            self.state().take_pending(id);
+        }
+        sent.map(|()| id)
+    }
+
+    /// Queues a line for the agent. Never waits.
+    fn enqueue(&self, line: serde_json::Result<Vec<u8>>) -> Result<(), AgentGone> {
+        let line = line.map_err(|error| {
+            warn!(%error, "a message to the agent cannot be written as JSON");
+            AgentGone
+        })?;
+        if self.closing.is_cancelled() || self.given_up.is_cancelled() {
+            return Err(AgentGone);
+        }
+        match self.outgoing.try_send(line) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.give_up("the agent does not read what it is sent");
+                Err(AgentGone)
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(AgentGone),
+        }
+    }
+
+    /// Ends the agent by force, since it does not do its part.
+    fn give_up(&self, reason: impl Into<String>) {
+        let reason = reason.into();
+        if self.reason.set(reason).is_ok() {
+            warn!(reason = self.reason.get(), "the agent is given up");
+            (self.kill)();
+            self.given_up.cancel();
+        }
+    }
+
+    fn gone(&self) -> AgentFailure {
+        self.state().ended.clone().unwrap_or_else(|| AgentFailure {
+            class: TurnErrorClass::AgentUnresponsive,
+            code: None,
+            message: self.reason.get().cloned().unwrap_or_else(|| AgentGone.to_string()),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock panics, and each change of the state is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets a request when nobody waits for its answer any more.
+struct Forget<'a> {
+    connection: &'a Connection,
+    id: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.connection.state().take_pending(self.id);
+    }
+}
+
+fn failure(code: Option<i64>, message: String) -> AgentFailure {
+    AgentFailure { class: TurnErrorClass::AgentError, code, message }
+}
+
+fn understand<T: serde::de::DeserializeOwned>(method: &str, reply: &RawValue) -> Result<T, AgentFailure> {
+    serde_json::from_str(reply.get()).map_err(|error| {
+        debug!(%error, method, "an answer of the agent cannot be read");
+        failure(None, format!("the agent's answer to {method} cannot be read"))
+    })
+}
+
+#[cfg(test)]
+mod tests;

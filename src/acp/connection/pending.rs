@@ -1,0 +1,127 @@
+//! What is open between gander and an agent: requests of gander that wait for an answer, and permission requests of
+//! the agent that wait for a caller's.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::acp::rpc::RpcError;
+use crate::session::agent::{AgentFailure, ReplyToken};
+use crate::session::id::TurnId;
+use crate::session::turn::TurnErrorClass;
+
+/// How many requests of gander may be open at once.
+const OPEN_REQUESTS: usize = 64;
+/// How many permission requests of an agent are held at once. goose asks one at a time.
+const HELD_REQUESTS: usize = 64;
+/// How much of an agent's words about an error is passed on, in bytes.
+const ERROR_BYTES: usize = 2000;
+/// ACP's code for "authentication required".
+const AUTH_REQUIRED: i64 = -32000;
+
+/// Who gets the answer to a request.
+#[derive(Debug)]
+pub(super) enum Pending {
+    /// The core, as an event.
+    Prompt(TurnId),
+    /// Whoever waits for it.
+    Request(oneshot::Sender<Result<Box<RawValue>, AgentFailure>>),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The last id given to a request. Ids are gander's own and never given twice.
+    last_id: u64,
+    pending: HashMap<u64, Pending>,
+    /// The agent's ids, as raw JSON, of the permission requests that are not answered. Agents may use an id twice and
+    /// of any type, so gander's own random token is the key.
+    held: HashMap<ReplyToken, Box<RawValue>>,
+    /// Set when the agent is gone.
+    pub(super) ended: Option<AgentFailure>,
+}
+
+impl State {
+    /// Gives the request an id. `None` when too many are open or the agent is gone.
+    pub(super) fn open(&mut self, pending: Pending) -> Option<u64> {
+        if self.ended.is_some() || self.pending.len() >= OPEN_REQUESTS {
+            return None;
+        }
+        self.last_id += 1;
+        self.pending.insert(self.last_id, pending);
+        Some(self.last_id)
+    }
+
+    pub(super) fn take_pending(&mut self, id: u64) -> Option<Pending> {
+        self.pending.remove(&id)
+    }
+
+    /// Holds a permission request of the agent. `None` when too many are held.
+    pub(super) fn hold(&mut self, id: &RawValue) -> Option<ReplyToken> {
+        if self.held.len() >= HELD_REQUESTS {
+            return None;
+        }
+        let token = ReplyToken(Uuid::now_v7().to_string());
+        self.held.insert(token.clone(), id.to_owned());
+        Some(token)
+    }
+
+    pub(super) fn take_held(&mut self, token: &ReplyToken) -> Option<Box<RawValue>> {
+        self.held.remove(token)
+    }
+
+    /// Takes the requests that the agent sent under `id`.
+    pub(super) fn take_held_by_id(&mut self, id: &RawValue) -> Vec<ReplyToken> {
+        let tokens: Vec<_> = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.get() == id.get())
+            .map(|(token, _)| token.clone())
+            .collect();
+        for token in &tokens {
+            self.held.remove(token);
+        }
+        tokens
+    }
+
+    /// The agent is gone: whoever waits is told, what it asked needs no answer. An open prompt is told by the
+    /// agent's last event.
+    pub(super) fn end(&mut self, failure: &AgentFailure) {
+        self.ended = Some(failure.clone());
+        self.held.clear();
+        for (_, pending) in self.pending.drain() {
+            if let Pending::Request(answer) = pending {
+                // Whoever asked may have gone meanwhile.
+                let _ = answer.send(Err(failure.clone()));
+            }
+        }
+    }
+}
+
+impl From<RpcError> for AgentFailure {
+    /// The message carries `data` too: goose puts the cause there.
+    fn from(error: RpcError) -> Self {
+        let detail = match &error.data {
+            Some(Value::String(detail)) => Some(detail.as_str()),
+            Some(Value::Object(data)) => {
+                data.get("message").or_else(|| data.get("error")).and_then(Value::as_str)
+            }
+            _ => None,
+        };
+        let mut message = match (error.message.as_str(), detail) {
+            ("", None) => "the agent gave no reason".to_owned(),
+            (message, None) => message.to_owned(),
+            ("", Some(detail)) => detail.to_owned(),
+            (message, Some(detail)) => format!("{message}: {detail}"),
+        };
+        message.truncate(message.floor_char_boundary(ERROR_BYTES));
+        let class = if error.code == AUTH_REQUIRED {
+            TurnErrorClass::ProviderAuth
+        } else {
+            TurnErrorClass::AgentError
+        };
+        Self { class, code: Some(error.code), message }
+    }
+}

@@ -1,0 +1,312 @@
+//! The reader task: takes what the agent writes, in order, and tells the core.
+//!
+//! All that one read brought is one batch of events. The task ends with the agent, and its last event is `Exited`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_client_protocol_schema::v1::{
+    CLIENT_METHOD_NAMES, PROTOCOL_LEVEL_METHOD_NAMES, RequestPermissionOutcome, RequestPermissionResponse,
+};
+use serde_json::value::RawValue;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tracing::{debug, warn};
+
+use super::Connection;
+use super::pending::Pending;
+use super::writer::WriterEnds;
+use crate::acp::rpc::{self, Line, LineSplitter, Message, RpcError};
+use crate::acp::translate;
+use crate::session::agent::{
+    AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentPermissionRequest, BoxFuture, EventFilter, Notice,
+    NoticeLevel,
+};
+use crate::session::turn::TurnErrorClass;
+
+/// How much one read takes at most, in bytes.
+const READ_BYTES: usize = 256 * 1024;
+/// How long, in all, the reader waits for more output when the process is gone. What the agent wrote is in the pipe
+/// already; only a process that it left behind can still write.
+const DRAIN: Duration = Duration::from_millis(200);
+/// How much is read when the process is gone, in bytes: more than a pipe holds (1 MiB for an ordinary user).
+const DRAIN_BYTES: usize = 2 * 1024 * 1024;
+/// How long a process may live on that has closed its output or input: it is usually about to exit.
+const CLOSED_GRACE: Duration = Duration::from_secs(1);
+/// How long a process that was killed may take to be gone.
+const KILLED_GRACE: Duration = Duration::from_secs(5);
+/// How many bad lines are logged, each; the rest is only counted.
+const LOGGED_BAD_LINES: u64 = 3;
+/// JSON-RPC's codes.
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+
+pub(super) struct Reader<R> {
+    stdout: R,
+    exit: BoxFuture<AgentExit>,
+    events: mpsc::Sender<AgentEvents>,
+    ends: WriterEnds,
+    splitter: LineSplitter,
+    inbox: Inbox,
+}
+
+/// What turns lines into a batch of events.
+struct Inbox {
+    connection: Arc<Connection>,
+    filter: Box<dyn EventFilter>,
+    batch: AgentEvents,
+    bad_lines: u64,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        stdout: R,
+        exit: BoxFuture<AgentExit>,
+        filter: Box<dyn EventFilter>,
+        events: mpsc::Sender<AgentEvents>,
+        ends: WriterEnds,
+    ) -> Self {
+        let splitter = LineSplitter::new(connection.limits.line_bytes);
+        let inbox = Inbox { connection, filter, batch: Vec::new(), bad_lines: 0 };
+        Self { stdout, exit, events, ends, splitter, inbox }
+    }
+
+    pub(super) async fn run(mut self) {
+        let exit = self.read_to_the_end().await;
+        self.ends.agent_gone.cancel();
+        let failure =
+            AgentFailure { class: exit.class, code: None, message: format!("the agent ended: {}", exit.how) };
+        self.inbox.connection.state().end(&failure);
+        self.inbox.emit(AgentEvent::Exited(exit));
+        self.send_batch().await;
+    }
+
+    async fn read_to_the_end(&mut self) -> AgentExit {
+        let connection = self.inbox.connection.clone();
+        let mut buffer = Vec::with_capacity(READ_BYTES);
+        let mut is_open = true;
+        // When a process that closed a pipe is to be gone.
+        let mut overdue: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                // The end first: a flood must not hide it. Nothing is lost, since what is in the pipe is drained.
+                biased;
+                () = connection.given_up.cancelled() => return self.killed().await,
+                exit = &mut self.exit => {
+                    if is_open {
+                        self.drain(&mut buffer).await;
+                    }
+                    return exit;
+                }
+                () = self.ends.stdin_lost.cancelled(), if overdue.is_none() => {
+                    overdue = Some(Instant::now() + CLOSED_GRACE);
+                }
+                () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {
+                    connection.give_up("the agent closed its pipes and did not exit");
+                }
+                read = self.stdout.read_buf(&mut buffer), if is_open => match read {
+                    Ok(1..) => self.take(&mut buffer).await,
+                    Ok(0) | Err(_) => {
+                        is_open = false;
+                        overdue = overdue.or(Some(Instant::now() + CLOSED_GRACE));
+                        self.take_last_line().await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Takes what one read brought.
+    async fn take(&mut self, buffer: &mut Vec<u8>) {
+        let Self { splitter, inbox, .. } = self;
+        splitter.push(buffer, |line| inbox.line(&line));
+        buffer.clear();
+        self.send_batch().await;
+    }
+
+    async fn take_last_line(&mut self) {
+        let Self { splitter, inbox, .. } = self;
+        splitter.finish(|line| inbox.line(&line));
+        self.send_batch().await;
+    }
+
+    /// Waits for the core when it is behind: the agent then waits for its pipe.
+    async fn send_batch(&mut self) {
+        let batch = std::mem::take(&mut self.inbox.batch);
+        // A core that does not listen any more is about to end the agent, which must not wait for a full pipe then.
+        if !batch.is_empty() && self.events.send(batch).await.is_err() {
+            debug!("nobody listens to the agent");
+        }
+    }
+
+    /// The process is gone: reads what it left in the pipe. The time counts only while nothing comes, so that a slow
+    /// core does not cost the last events.
+    async fn drain(&mut self, buffer: &mut Vec<u8>) {
+        let (mut waited, mut drained) = (Duration::ZERO, 0);
+        while drained < DRAIN_BYTES && waited < DRAIN {
+            let begin = Instant::now();
+            match timeout_at(begin + (DRAIN - waited), self.stdout.read_buf(buffer)).await {
+                Ok(Ok(count @ 1..)) => drained += count,
+                Ok(Ok(0) | Err(_)) | Err(_) => break,
+            }
+            waited += begin.elapsed();
+            self.take(buffer).await;
+        }
+        self.take_last_line().await;
+    }
+
+    /// The process was killed, since it was given up.
+    async fn killed(&mut self) -> AgentExit {
+        let reason = self.inbox.connection.reason.get().cloned().unwrap_or_default();
+        let stderr_tail = match timeout(KILLED_GRACE, &mut self.exit).await {
+            Ok(exit) => exit.stderr_tail,
+            Err(_) => {
+                warn!("the agent's process lives on after it was killed");
+                String::new()
+            }
+        };
+        AgentExit { how: reason, stderr_tail, class: TurnErrorClass::AgentUnresponsive }
+    }
+}
+
+impl Inbox {
+    fn emit(&mut self, event: AgentEvent) {
+        self.filter.filter(event, &mut self.batch);
+    }
+
+    fn line(&mut self, line: &Line<'_>) {
+        // What an agent says after it was given up is not heard.
+        if self.connection.given_up.is_cancelled() {
+            return;
+        }
+        match line {
+            Line::Whole(bytes) => {
+                let text = String::from_utf8_lossy(bytes);
+                let event =
+                    translate::chunk_of_line(&text, self.connection.session.get().map(String::as_str));
+                match event {
+                    Some(event) => self.emit(event),
+                    None => rpc::read_messages(&text, |message| match message {
+                        Ok(message) => self.message(message),
+                        Err(rpc::NotJsonRpc) => self.bad_line(bytes.len()),
+                    }),
+                }
+            }
+            Line::TooLong { head, bytes } => self.too_long(head, *bytes),
+        }
+    }
+
+    fn bad_line(&mut self, bytes: usize) {
+        self.bad_lines += 1;
+        if self.bad_lines <= LOGGED_BAD_LINES {
+            warn!(bytes, "the agent wrote a line that is no JSON-RPC");
+        }
+        if self.bad_lines > self.connection.limits.bad_lines {
+            self.connection.give_up(format!("the agent wrote {} lines that are no JSON-RPC", self.bad_lines));
+        }
+    }
+
+    fn too_long(&mut self, head: &[u8], bytes: u64) {
+        let limit = self.connection.limits.line_bytes;
+        if rpc::method_of_head(head).is_some_and(|method| translate::is_session_update(&method)) {
+            warn!(bytes, limit, "an update of the agent is longer than the limit");
+            let message = format!("an update of {bytes} bytes was left out: a line may have {limit}");
+            let code = "update-dropped".to_owned();
+            self.emit(AgentEvent::Notice(Notice { level: NoticeLevel::Warning, code, message }));
+        } else {
+            // Somebody would wait for ever for what was in it.
+            self.connection
+                .give_up(format!("the agent wrote a line of {bytes} bytes: a line may have {limit}"));
+        }
+    }
+
+    fn message(&mut self, message: Message<'_>) {
+        match message {
+            Message::Response { id, outcome } => self.response(id, outcome),
+            Message::Request { id, method, params }
+                if method == CLIENT_METHOD_NAMES.session_request_permission =>
+            {
+                self.permission_request(id, params);
+            }
+            Message::Request { id, method, .. } => {
+                debug!(%method, "the agent asks for something that gander does not offer");
+                self.answer(rpc::error_line(id, METHOD_NOT_FOUND, "Method not found"));
+            }
+            Message::Notification { method, params }
+                if method == PROTOCOL_LEVEL_METHOD_NAMES.cancel_request =>
+            {
+                self.request_withdrawn(params);
+            }
+            Message::Notification { method, params } => {
+                let Self { connection, filter, batch, .. } = self;
+                let session = connection.session.get().map(String::as_str);
+                translate::notification(&method, params, session, &mut |event| filter.filter(event, batch));
+            }
+        }
+    }
+
+    fn response(&mut self, id: &RawValue, outcome: Result<&RawValue, RpcError>) {
+        let pending = id.get().parse().ok().and_then(|id| self.connection.state().take_pending(id));
+        match pending {
+            None => {
+                let code = outcome.err().map(|error| error.code);
+                debug!(code, "an answer of the agent to nothing that is open");
+            }
+            Some(Pending::Request(answer)) => {
+                // Whoever asked may have gone meanwhile.
+                let _ = answer.send(outcome.map(ToOwned::to_owned).map_err(AgentFailure::from));
+            }
+            Some(Pending::Prompt(turn)) => {
+                let result = outcome.map_err(AgentFailure::from).and_then(|result| {
+                    let result = translate::fields(Some(result));
+                    translate::read(result.get("stopReason").copied()).ok_or_else(|| {
+                        super::failure(None, "the agent's answer to the prompt has no stop reason".to_owned())
+                    })
+                });
+                self.emit(AgentEvent::PromptFinished { turn, result });
+            }
+        }
+    }
+
+    fn permission_request(&mut self, id: &RawValue, params: Option<&RawValue>) {
+        let params = translate::fields(params);
+        let session = self.connection.session.get().map(String::as_str);
+        let Some(request) =
+            translate::permission_request(&params).filter(|_| translate::is_ours(&params, session))
+        else {
+            debug!("a permission request of the agent that nobody could decide");
+            return self.answer(rpc::error_line(id, INVALID_PARAMS, "Invalid params"));
+        };
+        let held = self.connection.state().hold(id);
+        let Some(reply) = held else {
+            warn!("the agent has too many open permission requests");
+            return self.answer_cancelled(id);
+        };
+        let translate::PermissionRequest { tool_call, options } = request;
+        let request = AgentPermissionRequest { reply, tool_call, options, plan_write: false };
+        self.emit(AgentEvent::PermissionRequested(request));
+    }
+
+    /// `$/cancel_request`: the agent does not need an answer any more, and gets one all the same, as JSON-RPC wants.
+    fn request_withdrawn(&mut self, params: Option<&RawValue>) {
+        let params = translate::fields(params);
+        let Some(id) = params.get("requestId").copied() else { return };
+        let withdrawn = self.connection.state().take_held_by_id(id);
+        for reply in withdrawn {
+            self.answer_cancelled(id);
+            self.emit(AgentEvent::PermissionWithdrawn(reply));
+        }
+    }
+
+    fn answer_cancelled(&self, id: &RawValue) {
+        let cancelled = RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled);
+        self.answer(rpc::result_line(id, &cancelled));
+    }
+
+    fn answer(&self, line: serde_json::Result<Vec<u8>>) {
+        // The queue is full or closed: the agent has been given up or is about to end, and the reader will see that.
+        let _ = self.connection.enqueue(line);
+    }
+}
