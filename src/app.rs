@@ -1,1 +1,3 @@
-//! (being built)
+//! Wires everything together.
+
+mod launcher;

@@ -39,7 +39,8 @@ impl LaunchSettings {
     pub fn launch(&self, spec: &LaunchSpec, home: &Path) -> Result<Launch, DisabledByServer> {
         let session =
             ExtensionLevel { builtins: spec.builtins.clone(), disabled: spec.disabled_extensions.clone() };
-        let ExtensionChoice { builtins, switched_off } = ExtensionChoice::resolve(&self.extensions, &session)?;
+        let ExtensionChoice { builtins, switched_off } =
+            ExtensionChoice::resolve(&self.extensions, &session)?;
         let mut arguments = vec!["acp".to_owned()];
         if !builtins.is_empty() {
             arguments.extend(["--with-builtin".to_owned(), builtins.join(",")]);
@@ -103,19 +104,23 @@ pub fn check(
         return Err(Mismatch::Mode { asked: asked.as_str(), found });
     }
     // Measured: without a provider that can be made, goose leaves its settings out and is otherwise all smiles.
-    let config_options = config_options.filter(|options| !options.is_empty()).ok_or(Mismatch::ProviderNotConfigured)?;
+    let config_options =
+        config_options.filter(|options| !options.is_empty()).ok_or(Mismatch::ProviderNotConfigured)?;
     let mut notices = Vec::new();
     let mut checked = Vec::new();
     for extension in extensions.unwrap_or_default() {
         let name = key_of(&extension.name);
         let warning = match &extension.error {
-            Some(error) => Some(("extension-failed", format!("extension {name} could not be loaded: {error}"))),
+            Some(error) => {
+                Some(("extension-failed", format!("extension {name} could not be loaded: {error}")))
+            }
             None if !extension.loaded => {
                 Some(("extension-failed", format!("extension {name} could not be loaded")))
             }
-            None if switched_off.contains(&name) => {
-                Some(("extension-not-switched-off", format!("goose loaded {name} although it is switched off")))
-            }
+            None if switched_off.contains(&name) => Some((
+                "extension-not-switched-off",
+                format!("goose loaded {name} although it is switched off"),
+            )),
             None => None,
         };
         if let Some((code, message)) = warning {
@@ -135,7 +140,10 @@ mod tests {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
         LaunchSettings {
-            extensions: ExtensionLevel { builtins: Some(vec!["todo".into(), "memory".into()]), disabled: Vec::new() },
+            extensions: ExtensionLevel {
+                builtins: Some(vec!["todo".into(), "memory".into()]),
+                disabled: Vec::new(),
+            },
             inherited: pairs(&[("PATH", "/bin"), ("GOOSE_MODE", "auto"), ("OPENAI_API_KEY", "k")]),
             last: pairs(&[("GOOSE_DISABLE_KEYRING", "0"), ("GOOSE_MAX_TURNS", "5")]),
         }
@@ -149,7 +157,10 @@ mod tests {
             model: None,
             builtins: None,
             disabled_extensions: vec!["memory".into()],
-            env: BTreeMap::from([("GOOSE_MAX_TURNS".into(), "9".into()), ("GOOSE_TEMPERATURE".into(), "0".into())]),
+            env: BTreeMap::from([
+                ("GOOSE_MAX_TURNS".into(), "9".into()),
+                ("GOOSE_TEMPERATURE".into(), "0".into()),
+            ]),
         }
     }
 

@@ -52,7 +52,11 @@ mod tests {
             ("0.99.0", "0.99.0", false),
         ] {
             let version = Version::find(text).unwrap();
-            assert_eq!((version.to_string().as_str(), version.is_supported()), (found, supported), "{text:?}");
+            assert_eq!(
+                (version.to_string().as_str(), version.is_supported()),
+                (found, supported),
+                "{text:?}"
+            );
         }
         for text in ["", "goose", "1.52", "1.52.0.1", "a.b.c", "99999999999.0.0"] {
             assert_eq!(Version::find(text), None, "{text:?}");

@@ -1,0 +1,396 @@
+//! Starts goose for a session: process, connection and checks put together behind the core's port.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
+use crate::goose::home;
+use crate::goose::launch::{self, LaunchSettings, Mismatch};
+use crate::goose::updates::{self, GooseUpdates};
+use crate::goose::version::{self, Version};
+use crate::process::{ChildControl, DescendantSnapshot, ProcessSpec, SpawnError, Spawner};
+use crate::session::agent::{
+    Agent, AgentCommand, AgentEvents, AgentExit, AgentFacts, AgentFailure, AgentGone, AgentLauncher,
+    BoxFuture, LaunchError, LaunchSpec, LaunchedAgent,
+};
+use crate::session::id::SessionId;
+use crate::session::turn::TurnErrorClass;
+use crate::shutdown::Tasks;
+
+/// How long `goose --version` may take.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of its answer is read, in bytes.
+const VERSION_BYTES: u64 = 4096;
+
+/// What every goose is started with.
+pub(super) struct GooseSettings {
+    /// Where the program is now; looked for at each start, so that one installed later is found.
+    pub(super) find_program: Box<dyn Fn() -> Option<PathBuf> + Send + Sync>,
+    pub(super) launch: LaunchSettings,
+    /// What a session's home starts from.
+    pub(super) config_dir: Option<PathBuf>,
+    /// Where the sessions' homes are.
+    pub(super) homes: PathBuf,
+    /// Where the folders of sessions without a `cwd` are.
+    pub(super) workspaces: PathBuf,
+    pub(super) start_timeout: Duration,
+    pub(super) line_bytes: usize,
+    pub(super) stderr_bytes: usize,
+    /// What callers must not see in a child's standard error.
+    pub(super) redactor: Redactor,
+}
+
+/// Starts goose.
+#[derive(Clone)]
+pub(super) struct GooseLauncher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    settings: GooseSettings,
+    spawner: Spawner,
+    tasks: Tasks,
+    /// The versions of the programs seen, by what tells a program from a later one in its place.
+    /// A standard mutex: held for a look-up, never across an await.
+    versions: Mutex<HashMap<ProgramStamp, Version>>,
+}
+
+/// A program file as it was when its version was asked.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ProgramStamp {
+    path: PathBuf,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+}
+
+impl GooseLauncher {
+    pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
+        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions: Mutex::default() }) }
+    }
+
+    /// Finds goose and looks whether it is new enough. The error is for people, without a path.
+    pub(super) async fn find(&self) -> Result<(PathBuf, Version), LaunchError> {
+        let Some(program) = (self.shared.settings.find_program)() else {
+            return Err(failed("goose was not found: set goose.command to its path"));
+        };
+        let version = self.version_of(&program).await?;
+        if version.is_supported() {
+            return Ok((program, version));
+        }
+        Err(failed(format!("goose {version} is too old: gander needs {} or later", version::OLDEST)))
+    }
+
+    async fn version_of(&self, program: &Path) -> Result<Version, LaunchError> {
+        let file = tokio::fs::metadata(program).await.map_err(|error| {
+            tracing::error!(program = %program.display(), %error, "goose cannot be read");
+            failed("goose cannot be read: see goose.command")
+        })?;
+        let stamp = ProgramStamp {
+            path: program.to_owned(),
+            inode: file.ino(),
+            length: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        };
+        let known = self.shared.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&stamp).copied();
+        if let Some(version) = known {
+            return Ok(version);
+        }
+        let answer = tokio::time::timeout(VERSION_TIMEOUT, self.ask_version(program)).await;
+        let answer = answer.map_err(|_| failed("goose did not tell its version"))??;
+        let version = Version::find(&answer)
+            .ok_or_else(|| failed("what goose.command names does not tell a version as goose does"))?;
+        let mut versions = self.shared.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        // A program that is replaced often must not fill the memory.
+        if versions.len() > 16 {
+            versions.clear();
+        }
+        versions.insert(stamp, version);
+        Ok(version)
+    }
+
+    async fn ask_version(&self, program: &Path) -> Result<String, LaunchError> {
+        let path = self.shared.settings.launch.inherited.iter().filter(|(name, _)| name == "PATH");
+        let spec = ProcessSpec {
+            program: program.to_owned(),
+            arguments: vec!["--version".into()],
+            environment: path.map(|(name, value)| (name.into(), value.into())).collect(),
+            cwd: PathBuf::from("/"),
+        };
+        let child = self.shared.spawner.spawn(spec).await.map_err(|error| not_spawned(&error))?;
+        let control = child.control();
+        drop(child.stdin);
+        let mut answer = Vec::new();
+        let read = child.stdout.take(VERSION_BYTES).read_to_end(&mut answer).await;
+        control.kill();
+        control.exited().await;
+        read.map_err(|_| failed("goose did not tell its version"))?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    async fn launch(
+        self,
+        session: SessionId,
+        spec: LaunchSpec,
+        events: mpsc::Sender<AgentEvents>,
+        cancel: CancellationToken,
+    ) -> Result<LaunchedAgent, LaunchError> {
+        let settings = &self.shared.settings;
+        let (program, version) = self.find().await?;
+        let home = settings.homes.join(session.to_string());
+        let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        let cwd = self.prepare(session, &spec, home, launch.switched_off.clone()).await?;
+        let process = ProcessSpec {
+            program,
+            arguments: launch.arguments.iter().map(OsString::from).collect(),
+            environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            cwd: cwd.clone(),
+        };
+        let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
+        let control = child.control();
+        let stderr = StderrTail::read(
+            child.stderr,
+            settings.stderr_bytes,
+            settings.redactor.clone(),
+            &self.shared.tasks,
+        );
+        let pipes = AgentPipes {
+            stdout: child.stdout,
+            stdin: child.stdin,
+            exit: exit_of(control.clone(), stderr.clone()),
+            kill: {
+                let control = control.clone();
+                Arc::new(move || control.kill())
+            },
+        };
+        let limits = Limits {
+            line_bytes: settings.line_bytes,
+            start_timeout: settings.start_timeout,
+            ..Limits::default()
+        };
+        let filter = Box::new(GooseUpdates::new(spec.mode));
+        let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
+        let waiting = Mutex::new("its answer to initialize");
+        let ready = async {
+            let about = connection.initialize().await?;
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
+            let new = connection.new_session(&cwd).await?;
+            Ok((about, new))
+        };
+        let ready = tokio::select! {
+            ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
+                Ok(Ok(ready)) => Ok(ready),
+                Ok(Err(failure)) => Err(self.start_failure(&failure, &control, &stderr).await),
+                Err(_) => {
+                    let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
+                }
+            },
+            () = cancel.cancelled() => Err(LaunchError::Cancelled),
+        };
+        let checked = ready.and_then(|(about, new)| {
+            launch::check(spec.mode, &launch.switched_off, new.mode, new.config_options, new.extensions)
+                .map(|checked| (about, checked))
+                .map_err(|mismatch| match mismatch {
+                    Mismatch::ProviderNotConfigured => {
+                        LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
+                    }
+                    Mismatch::Mode { .. } => failed(mismatch.to_string()),
+                })
+        });
+        let (about, checked) = match checked {
+            Ok(ready) => ready,
+            Err(error) => {
+                // A failed start leaves nothing running.
+                connection.close_stdin();
+                control.kill();
+                control.exited().await;
+                return Err(error);
+            }
+        };
+        let facts = AgentFacts {
+            name: if about.name.is_empty() { "goose".into() } else { about.name },
+            version: if about.version.is_empty() { version.to_string() } else { about.version },
+            transport: "stdio",
+            pid: Some(control.pid()),
+            cwd,
+            mode: spec.mode,
+            extensions: checked.extensions,
+            config_options: checked.config_options,
+        };
+        let agent = Arc::new(GooseAgent { connection, control, mark: Arc::default() });
+        Ok(LaunchedAgent { agent, facts, notices: checked.notices })
+    }
+
+    /// Makes the session's home and finds where it works.
+    async fn prepare(
+        &self,
+        session: SessionId,
+        spec: &LaunchSpec,
+        home: PathBuf,
+        switched_off: std::collections::BTreeSet<String>,
+    ) -> Result<PathBuf, LaunchError> {
+        let config_dir = self.shared.settings.config_dir.clone();
+        let cwd = spec.cwd.clone();
+        let workspace = self.shared.settings.workspaces.join(session.to_string());
+        let prepared = self.shared.tasks.spawn_blocking(move || {
+            home::prepare(&home, config_dir.as_deref(), &switched_off).map_err(|error| {
+                tracing::error!(%error, "a session's goose home cannot be made");
+                match error {
+                    home::HomeError::Malformed { .. } => failed(
+                        "goose's config.yaml is malformed: goose would skip it and switch every extension on",
+                    ),
+                    _ => failed("the session's goose home cannot be made"),
+                }
+            })?;
+            if let Some(cwd) = cwd {
+                return Ok(cwd);
+            }
+            make_private_folder(&workspace).map_err(|error| {
+                tracing::error!(%error, "a session's folder cannot be made");
+                failed("the session's folder cannot be made")
+            })?;
+            Ok(workspace)
+        });
+        prepared.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "preparing a session's folders failed");
+            Err(failed("the session's folders cannot be made"))
+        })
+    }
+
+    async fn start_failure(
+        &self,
+        failure: &AgentFailure,
+        control: &ChildControl,
+        stderr: &StderrTail,
+    ) -> LaunchError {
+        let redactor = &self.shared.settings.redactor;
+        let detail = format!("goose did not start a session: {}", redactor.redact(&failure.message));
+        match updates::classify(failure.code, &failure.message) {
+            TurnErrorClass::ProviderNotConfigured => LaunchError::ProviderNotConfigured { detail },
+            _ if failure.class == TurnErrorClass::AgentUnresponsive => LaunchError::Timeout {
+                after: self.shared.settings.start_timeout,
+                waiting_for: redactor.redact(&failure.message),
+            },
+            _ => {
+                control.kill();
+                control.exited().await;
+                let tail = stderr.text_at_exit().await;
+                LaunchError::Failed { detail, stderr_tail: (!tail.is_empty()).then_some(tail) }
+            }
+        }
+    }
+}
+
+impl AgentLauncher for GooseLauncher {
+    fn launch(
+        &self,
+        session: SessionId,
+        spec: LaunchSpec,
+        events: mpsc::Sender<AgentEvents>,
+        cancel: CancellationToken,
+    ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {
+        Box::pin(self.clone().launch(session, spec, events, cancel))
+    }
+
+    fn discard(&self, session: SessionId) -> BoxFuture<io::Result<()>> {
+        let home = self.shared.settings.homes.join(session.to_string());
+        let workspace = self.shared.settings.workspaces.join(session.to_string());
+        let removed = self.shared.tasks.spawn_blocking(move || {
+            home::remove(&home).map_err(io::Error::other)?;
+            match std::fs::remove_dir_all(&workspace) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        });
+        Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
+    }
+}
+
+/// A running goose.
+struct GooseAgent {
+    connection: Arc<Connection>,
+    control: ChildControl,
+    /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
+    mark: Arc<Mutex<DescendantSnapshot>>,
+}
+
+impl Agent for GooseAgent {
+    fn send(&self, command: AgentCommand) -> Result<(), AgentGone> {
+        self.connection.send(command)
+    }
+
+    fn mark_turn(&self) -> BoxFuture<()> {
+        let (control, mark) = (self.control.clone(), Arc::clone(&self.mark));
+        Box::pin(async move {
+            let snapshot = control.snapshot().await;
+            *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        })
+    }
+
+    fn sweep(&self) -> BoxFuture<usize> {
+        let control = self.control.clone();
+        let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::pin(async move { control.sweep(&mark).await })
+    }
+
+    fn end(&self, grace: Duration) -> BoxFuture<()> {
+        self.connection.close_stdin();
+        let control = self.control.clone();
+        Box::pin(async move {
+            control.end(grace).await;
+        })
+    }
+}
+
+fn exit_of(control: ChildControl, stderr: StderrTail) -> BoxFuture<AgentExit> {
+    Box::pin(async move {
+        let status = control.exited().await;
+        AgentExit {
+            how: described(status),
+            stderr_tail: stderr.text_at_exit().await,
+            class: TurnErrorClass::AgentExited,
+        }
+    })
+}
+
+fn described(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown end".into(),
+    }
+}
+
+fn not_spawned(error: &SpawnError) -> LaunchError {
+    tracing::error!(%error, "goose cannot be run");
+    failed(match error {
+        SpawnError::ProgramNotFound { .. } => "goose was not found: set goose.command to its path",
+        SpawnError::NotExecutable { .. } => "what goose.command names cannot be executed",
+        SpawnError::WorkingDirectory { .. } => "the session's working directory cannot be entered",
+        SpawnError::Invalid(_) | SpawnError::System(_) | SpawnError::HelperEnded => {
+            "the system did not let goose start"
+        }
+    })
+}
+
+fn failed(detail: impl Into<String>) -> LaunchError {
+    LaunchError::Failed { detail: detail.into(), stderr_tail: None }
+}
+
+/// Makes a folder that only this user can enter, with the folders above it.
+pub(super) fn make_private_folder(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
