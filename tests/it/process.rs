@@ -218,6 +218,7 @@ async fn the_hard_shutdown_ends_all_and_waits_for_it() {
 #[tokio::test]
 async fn a_sweep_takes_what_was_started_since_and_nothing_else() {
     let (server, earlier_job, earlier_session) = (Tag::new(), Tag::new(), Tag::new());
+    let new_server = Tag::new();
     let (tool, job, session, nested) = (Tag::new(), Tag::new(), Tag::new(), Tag::new());
     let mut child = spawn(spec("/bin/bash", &[])).await;
     let control = child.control();
@@ -237,11 +238,13 @@ async fn a_sweep_takes_what_was_started_since_and_nothing_else() {
     assert_eq!(control.sweep(&since).await, 0);
 
     let turn = format!(
-        "(setsid sleep {nested} & exec sleep {tool}) &\n(sleep {job} &)\n(env -i setsid sleep {session} &)\n"
+        "(setsid sleep {nested} & exec sleep {tool}) &\n(sleep {job} &)\n(env -i setsid sleep {session} &)\n\
+         set -m; sleep {new_server} & set +m\n"
     );
     child.stdin.write_all(turn.as_bytes()).await.unwrap();
     let swept = [&tool, &job, &session, &nested];
-    eventually("the turn's run", || swept.iter().all(|tag| tag.sleeping() == 1)).await;
+    let spared = [&server, &earlier_job, &earlier_session, &new_server];
+    eventually("the turn's run", || swept.iter().chain(&spared).all(|tag| tag.sleeping() == 1)).await;
     assert_eq!(control.sweep(&since).await, 4);
     for tag in swept {
         assert_eq!(tag.sleeping(), 0);

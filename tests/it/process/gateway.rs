@@ -68,9 +68,10 @@ impl Gateway {
         }
     }
 
-    /// Starts a child with the tools; the program's number and the shim's.
+    /// Starts a child with the tools, a program that no end of input ends; the program's number and the shim's.
     async fn spawn_with(&mut self, tools: &Tools) -> (u32, u32) {
-        let program = self.tell(&format!("spawn {} cat", tools.script())).await.parse().unwrap();
+        let program =
+            self.tell(&format!("spawn {} exec sleep 9999999", tools.script())).await.parse().unwrap();
         tools.all_run().await;
         (program, field(program, 4).unwrap())
     }
@@ -190,8 +191,8 @@ async fn children_of_a_gateway_that_lives_or_has_other_storage_are_not_left_over
     gateway.kill().await;
     assert_eq!(spawner("another").kill_left_over().await, 0);
     assert_eq!(tools.running().len(), 4);
-    // The tools, the shim, and the program if the end of its input has not ended it by now.
-    assert!(spawner(&storage_id).kill_left_over().await >= 5);
+    // The tools, the program and the shim.
+    assert_eq!(spawner(&storage_id).kill_left_over().await, 6);
     assert_eq!(tools.running(), Vec::<u32>::new());
     eventually("the shim is gone", || !is_alive(shim)).await;
 }
@@ -224,7 +225,7 @@ async fn a_containers_first_process_adopts_and_takes_no_childs_exit_code() {
     }
     let tools = Tools::new();
     let mut gateway = Gateway::start_as_first_process("test").await;
-    gateway.tell(&format!("spawn {} cat", tools.script())).await;
+    gateway.tell(&format!("spawn {} exec sleep 9999999", tools.script())).await;
     tools.all_run().await;
     // The namespace's numbers are not this one's.
     let gateway_pid = children(gateway.pid())[0];
