@@ -6,3 +6,5 @@ pub mod catalogue;
 pub mod extensions;
 /// A session's `GOOSE_PATH_ROOT`.
 pub mod home;
+/// The todo list as plan.
+pub mod plan;
