@@ -1,4 +1,4 @@
-//! What is goose's own: its extensions, a session's home, the todo list as plan.
+//! What is goose's own: its extensions, a session's home, how it is started, the todo list as plan.
 
 /// goose's extensions and their names.
 pub mod catalogue;
@@ -8,5 +8,7 @@ pub mod extensions;
 pub mod home;
 /// How goose is started, and whether it is what was asked for.
 pub mod launch;
+/// The todo list, read as the plan.
+pub mod plan;
 /// Which versions of goose gander works with.
 pub mod version;
