@@ -1,1 +1,287 @@
-//! (being built)
+//! The event log and the records in one `SQLite` file: the implementation of the port [`Store`].
+//!
+//! ```text
+//! append ──▶ room (bytes per session, bytes of all) ──▶ channel ──▶ writer thread ──▶ commit ──▶ SessionLog
+//! reads  ──▶ channel ──▶ a few reader threads                          ▲
+//!                                  checkpoint thread ──(its turn)──────┘
+//! ```
+//!
+//! The writer takes a bounded share of every session that has something queued, and commits all shares together: many
+//! small appends cost one commit, and a session that floods delays no other.
+//!
+//! Architecture invariant: nothing else knows that there is SQL.
+
+mod answers;
+mod checkpoint;
+mod queue;
+mod reader;
+mod record;
+mod removal;
+mod schema;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+pub use answers::{AnswerKey, AnswerState, StoredAnswer};
+pub use schema::{OpenError, Synchronous};
+
+use checkpoint::Wal;
+use queue::{Backlog, Prepared};
+use reader::Readers;
+use record::Fault;
+use writer::{Job, Writer};
+
+use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, Timestamp, TurnId};
+use crate::session::log::{
+    Append, Owner, Page, PermissionsOf, SessionRecord, Store, StoreError, StoreFuture,
+};
+use crate::session::permission::{Permission, PermissionState};
+use crate::session::run::Run;
+use crate::session::snapshot::{SessionState, Snapshot};
+use crate::session::turn::Turn;
+
+/// Jobs in the writer's channel. It is emptied before every commit; what waits longer is bounded in bytes.
+const JOBS: usize = 1024;
+
+/// Where the store is and how much it may use.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// The folder; made when there is none.
+    pub dir: PathBuf,
+    /// What a commit survives.
+    pub synchronous: Synchronous,
+    /// Bytes of all sessions that may wait to be committed.
+    pub queue_bytes: u32,
+    /// Bytes of one session that may wait to be committed.
+    pub session_queue_bytes: u32,
+    /// Threads that read.
+    pub readers: usize,
+    /// How long answers to requests with an idempotency key are kept.
+    pub answers_kept: Duration,
+}
+
+impl StoreConfig {
+    /// The usual sizes.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        Self {
+            dir,
+            synchronous: Synchronous::default(),
+            queue_bytes: 128 * 1024 * 1024,
+            session_queue_bytes: 4 * 1024 * 1024,
+            readers: 4,
+            answers_kept: Duration::from_hours(24),
+        }
+    }
+}
+
+/// The store. Its threads end with [`SqliteStore::close`], or by themselves when nobody holds it any more.
+pub struct SqliteStore {
+    jobs: mpsc::Sender<Job>,
+    readers: Readers,
+    backlog: Arc<Backlog>,
+    answers_kept: Duration,
+    /// Given when every thread but the writer's has ended and the database is closed.
+    closed: CancellationToken,
+    /// Taken by the one who joins it.
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").field("backlog", &self.backlog).finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the database, makes or migrates its tables, and starts the threads. It waits for the disk.
+    pub fn open(config: StoreConfig) -> Result<Arc<Self>, OpenError> {
+        let dir = config.dir;
+        let lock = schema::lock(&dir)?;
+        let connection = schema::open(&dir, config.synchronous)?;
+        let readers = config.readers.max(1);
+        let readers = (0..readers).map(|_| schema::open_reader(&dir)).collect::<Result<Vec<_>, _>>()?;
+        let checkpointer = schema::open_checkpointer(&dir, config.synchronous)?;
+
+        let backlog = Arc::new(Backlog::new(config.queue_bytes, config.session_queue_bytes));
+        let wal = Arc::new(Wal::default());
+        let (jobs, queue) = mpsc::channel(JOBS);
+        let now_ms = Timestamp::now().as_millis();
+        let writer = answers::clean_up(&connection, now_ms, config.answers_kept)
+            .and_then(|()| Writer::new(connection, queue, Arc::clone(&backlog), Arc::clone(&wal)))
+            .map_err(|error| schema::open_error(&dir, error))?;
+
+        let (readers, mut threads) = Readers::start(readers).map_err(OpenError::Thread)?;
+        let closed = CancellationToken::new();
+        let checkpoints = {
+            let wal = Arc::clone(&wal);
+            move || wal.checkpoints(&checkpointer)
+        };
+        threads.push(spawn("store-wal", checkpoints).map_err(OpenError::Thread)?);
+        let write = {
+            let (readers, closed) = (readers.clone(), closed.clone());
+            move || {
+                let connection = writer.run();
+                readers.stop();
+                wal.stop();
+                for thread in threads {
+                    // A thread that panicked has said so.
+                    let _ = thread.join();
+                }
+                checkpoint::truncate(&connection);
+                drop(connection);
+                drop(lock);
+                closed.cancel();
+            }
+        };
+        let writer = Mutex::new(Some(spawn("store-writer", write).map_err(OpenError::Thread)?));
+        let answers_kept = config.answers_kept;
+        Ok(Arc::new(Self { jobs, readers, backlog, answers_kept, closed, writer }))
+    }
+
+    /// Commits what is queued, ends the threads, and closes the database. What is asked later is refused.
+    pub async fn close(&self) {
+        // It fails when somebody else has closed it.
+        let _ = self.jobs.send(Job::Close).await;
+        self.closed.cancelled().await;
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
+            // It has only to return.
+            let _ = writer.join();
+        }
+    }
+
+    /// Begins a request with an idempotency key, unless it is known. `now_ms`: milliseconds since 1970.
+    pub async fn begin_answer(
+        &self,
+        key: AnswerKey,
+        body_hash: [u8; 32],
+        now_ms: i64,
+    ) -> Result<AnswerState, StoreError> {
+        let kept = self.answers_kept;
+        self.call(move |connection| answers::begin(connection, &key, &body_hash, now_ms, kept)).await
+    }
+
+    /// Keeps the answer of a request that [`SqliteStore::begin_answer`] began.
+    pub async fn finish_answer(&self, key: AnswerKey, answer: StoredAnswer) -> Result<(), StoreError> {
+        self.call(move |connection| answers::finish(connection, &key, &answer)).await
+    }
+
+    /// Forgets a request that failed, so that it may run again.
+    pub async fn forget_answer(&self, key: AnswerKey) -> Result<(), StoreError> {
+        self.call(move |connection| answers::forget(connection, &key)).await
+    }
+
+    fn call<T, F>(&self, work: F) -> StoreFuture<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
+    {
+        Box::pin(writer::call(self.jobs.clone(), work))
+    }
+
+    fn read<T, F>(&self, work: F) -> StoreFuture<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
+    {
+        Box::pin(self.readers.clone().read(work))
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.into()).spawn(work)
+}
+
+impl Store for SqliteStore {
+    fn create_session(&self, record: SessionRecord) -> StoreFuture<SessionNumber> {
+        self.call(move |connection| {
+            let id = record.snapshot.id.as_uuid().into_bytes();
+            let json = serde_json::to_string(&record)?;
+            connection
+                .prepare_cached("INSERT INTO sessions (id, owner, state, record) VALUES (?1, ?2, ?3, ?4)")?
+                .execute((id, record.snapshot.owner, record.snapshot.state.as_str(), json))?;
+            u32::try_from(connection.last_insert_rowid()).map(SessionNumber).map_err(|_| Fault::NumbersUsedUp)
+        })
+    }
+
+    fn append(&self, append: Append) -> StoreFuture<()> {
+        let prepared = Prepared::new(append);
+        let (backlog, jobs) = (Arc::clone(&self.backlog), self.jobs.clone());
+        Box::pin(async move {
+            let append = prepared.map_err(Fault::from)?;
+            let room = backlog.room(&append).await?;
+            // Asked last: a commit may have failed while this waited.
+            if append.log.head().failed {
+                return Err(StoreError::Failed("an earlier commit of the session failed".into()));
+            }
+            jobs.send(Job::Append(append, room)).await.map_err(|_| StoreError::Closed)
+        })
+    }
+
+    fn delete_session(&self, number: SessionNumber) -> StoreFuture<()> {
+        let jobs = self.jobs.clone();
+        Box::pin(async move {
+            let (deleted, done) = oneshot::channel();
+            jobs.send(Job::Delete(number, deleted)).await.map_err(|_| StoreError::Closed)?;
+            done.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+
+    fn events(&self, session: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>> {
+        self.read(move |connection| reader::events(connection, session, after, max_bytes))
+    }
+
+    fn message_events(
+        &self,
+        session: SessionNumber,
+        after: EventId,
+        until: EventId,
+        limit: usize,
+    ) -> StoreFuture<Vec<(EventId, Box<[u8]>)>> {
+        self.read(move |connection| reader::message_events(connection, session, after, until, limit))
+    }
+
+    fn all_sessions(&self) -> StoreFuture<Vec<(SessionNumber, SessionRecord, EventId)>> {
+        self.read(reader::all_sessions)
+    }
+
+    fn sessions(
+        &self,
+        owner: Owner,
+        state: Option<SessionState>,
+        page: Page<SessionId>,
+    ) -> StoreFuture<Vec<Snapshot>> {
+        self.read(move |connection| reader::sessions(connection, owner, state, &page))
+    }
+
+    fn turns(&self, session: SessionNumber, page: Page<TurnId>) -> StoreFuture<Vec<Turn>> {
+        self.read(move |connection| reader::turns(connection, session, &page))
+    }
+
+    fn turn(&self, session: SessionNumber, id: TurnId) -> StoreFuture<Option<Turn>> {
+        self.read(move |connection| reader::turn(connection, session, id))
+    }
+
+    fn permissions(
+        &self,
+        of: PermissionsOf,
+        state: Option<PermissionState>,
+        page: Page<PermissionId>,
+    ) -> StoreFuture<Vec<Permission>> {
+        self.read(move |connection| reader::permissions(connection, of, state, &page))
+    }
+
+    fn permission(&self, session: SessionNumber, id: PermissionId) -> StoreFuture<Option<Permission>> {
+        self.read(move |connection| reader::permission(connection, session, id))
+    }
+}

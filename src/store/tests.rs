@@ -1,0 +1,206 @@
+//! Tests of the whole store, on real files.
+
+mod answers;
+mod deletion;
+mod failure;
+mod lists;
+mod opening;
+mod order;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::record::Fault;
+use super::{SqliteStore, StoreConfig};
+use crate::session::agent::{LaunchSpec, Mode};
+use crate::session::event::{EventBody, EventKind};
+use crate::session::id::{EventId, MessageId, SessionId, SessionNumber, Timestamp, TurnId};
+use crate::session::log::{Append, Change, SessionLog, SessionRecord, Store, StoreError};
+use crate::session::plan::Plan;
+use crate::session::run::{Run, RunBuilder};
+use crate::session::snapshot::{SessionState, SessionUsage, Snapshot};
+use crate::session::turn::{Prompt, Turn, TurnState};
+use crate::shutdown::Tasks;
+
+/// Kept in memory per session: everything, unless a test wants less.
+const TAIL_BYTES: usize = 64 * 1024 * 1024;
+
+fn open(dir: &Path) -> Arc<SqliteStore> {
+    SqliteStore::open(StoreConfig::new(dir.to_owned())).unwrap()
+}
+
+fn fresh() -> (TempDir, Arc<SqliteStore>) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    (dir, store)
+}
+
+/// A moment in whole milliseconds, as it comes back from JSON.
+fn moment() -> Timestamp {
+    Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123))
+}
+
+fn session_record(owner: &str, state: SessionState) -> SessionRecord {
+    let snapshot = Snapshot {
+        id: SessionId::new(),
+        owner: owner.into(),
+        state,
+        state_reason: None,
+        cwd: Some("/work".into()),
+        title: None,
+        metadata: BTreeMap::new(),
+        mode: Mode::Approve,
+        provider: None,
+        model: None,
+        created_at: moment(),
+        updated_at: moment(),
+        last_event_id: EventId(0),
+        current_turn: None,
+        plan: Plan::default(),
+        pending_permissions: Vec::new(),
+        open_tool_calls: Vec::new(),
+        usage: SessionUsage::default(),
+        extensions: Vec::new(),
+        notices: Vec::new(),
+        commands: Vec::new(),
+        config_options: Vec::new(),
+        agent: None,
+    };
+    let launch = LaunchSpec {
+        cwd: None,
+        mode: Mode::Approve,
+        provider: None,
+        model: None,
+        builtins: None,
+        disabled_extensions: Vec::new(),
+        env: BTreeMap::new(),
+    };
+    SessionRecord { snapshot, title_is_callers: false, launch }
+}
+
+fn turn_of(session: SessionId, state: TurnState) -> Turn {
+    Turn {
+        id: TurnId::new(),
+        session_id: session,
+        state,
+        prompt: Some(Prompt::Text("Do it".into())),
+        text: None,
+        stop_reason: None,
+        error: None,
+        usage: None,
+        created_at: moment(),
+        started_at: None,
+        ended_at: None,
+        first_event_id: EventId(1),
+        last_event_id: None,
+    }
+}
+
+/// A session with its log, as its one writer has it.
+struct Writing {
+    store: Arc<SqliteStore>,
+    log: SessionLog,
+    next: EventId,
+}
+
+impl Writing {
+    async fn new(store: &Arc<SqliteStore>) -> Self {
+        let record = session_record("alice", SessionState::Idle);
+        let id = record.snapshot.id;
+        let number = store.create_session(record).await.unwrap();
+        Self::go_on(store, id, number, EventId(0))
+    }
+
+    fn go_on(store: &Arc<SqliteStore>, id: SessionId, number: SessionNumber, last: EventId) -> Self {
+        let port: Arc<dyn Store> = Arc::<SqliteStore>::clone(store);
+        Self {
+            store: Arc::clone(store),
+            log: SessionLog::new(id, number, port, last, TAIL_BYTES),
+            next: last.next(),
+        }
+    }
+
+    /// The next events: `count` pieces of a message.
+    fn run(&mut self, count: usize, text: &str) -> Run {
+        let mut run = RunBuilder::new(self.next);
+        let message_id = MessageId::new();
+        for index in 0..count {
+            let body = EventBody::Text { message_id, text: format!("{text} {index}") };
+            let turn = (index % 2 == 0).then(TurnId::new);
+            run.push(self.log.session(), turn, moment(), EventKind::MessageDelta, &body).unwrap();
+        }
+        self.next = run.next_id();
+        run.finish().unwrap().unwrap()
+    }
+
+    fn appending(&mut self, count: usize, changes: Vec<Change>) -> Append {
+        let run = (count > 0).then(|| self.run(count, "piece"));
+        Append { log: self.log.clone(), run, changes }
+    }
+
+    /// Queues events and records.
+    async fn append(&mut self, count: usize, changes: Vec<Change>) -> Result<(), StoreError> {
+        let append = self.appending(count, changes);
+        self.store.append(append).await
+    }
+
+    /// Waits until everything that was queued is committed.
+    async fn committed(&self) -> Result<(), StoreError> {
+        self.log.wait_committed(EventId(self.next.0 - 1)).await
+    }
+
+    /// Everything that the database has, read in pieces of about `max_bytes`.
+    async fn stored(&self, max_bytes: usize) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut after = EventId(0);
+        while let Some(run) = self.store.events(self.log.number(), after, max_bytes).await.unwrap() {
+            after = run.last();
+            runs.push(run);
+        }
+        runs
+    }
+}
+
+/// Keeps the writer in the middle of a commit until the returned sender is used or dropped.
+async fn hold_writer(store: &SqliteStore, tasks: &Tasks) -> mpsc::Sender<()> {
+    let (release, released) = mpsc::channel();
+    let (reached, holds) = oneshot::channel();
+    let call = store.call(move |_| {
+        let _ = reached.send(());
+        let _ = released.recv();
+        Ok(())
+    });
+    tasks.spawn(call);
+    holds.await.unwrap();
+    release
+}
+
+/// Looks into the tables.
+async fn count(store: &SqliteStore, sql: &'static str) -> i64 {
+    store.read(move |connection| Ok(connection.query_row(sql, (), |row| row.get(0))?)).await.unwrap()
+}
+
+/// The runs' rows in the order of their positions: position, session, first event, count.
+async fn positions(store: &SqliteStore) -> Vec<(i64, u32, i64, i64)> {
+    let select = |connection: &rusqlite::Connection| {
+        let mut select =
+            connection.prepare("SELECT position, session, first, count FROM runs ORDER BY position")?;
+        let rows = select.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+        Ok(rows.collect::<Result<Vec<_>, _>>()?)
+    };
+    store.read(select).await.unwrap()
+}
+
+/// Lets the database become at most so many pages.
+async fn limit_pages(store: &SqliteStore, pages: i64) {
+    let limit = move |connection: &rusqlite::Connection| {
+        let sql = format!("PRAGMA max_page_count = {pages}");
+        connection.query_row(&sql, (), |_| Ok(())).map_err(Fault::from)
+    };
+    store.call(limit).await.unwrap();
+}

@@ -1,0 +1,135 @@
+//! Deleted sessions: gone at once for readers, then from the file, and never mistaken for another.
+
+use std::fs;
+
+use super::super::removal::STEP_ROWS;
+use super::*;
+use crate::session::log::{Owner, Page};
+
+/// What is left of a session in any table.
+const ROWS: &str = "SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM runs)
+    + (SELECT count(*) FROM turns) + (SELECT count(*) FROM sessions) + (SELECT count(*) FROM deletions)";
+
+async fn with_turns(store: &Arc<SqliteStore>, appends: usize) -> Writing {
+    let mut session = Writing::new(store).await;
+    for _ in 0..appends {
+        let turn = turn_of(session.log.session(), TurnState::Completed);
+        session.append(1000, vec![Change::Turn(Box::new(turn))]).await.unwrap();
+    }
+    session
+}
+
+#[tokio::test]
+async fn everything_of_a_deleted_session_goes_and_the_file_gets_smaller() {
+    let (dir, store) = fresh();
+    let mut kept = with_turns(&store, 1).await;
+    let session = with_turns(&store, 10).await;
+    // The deletion waits for what is queued before it.
+    store.delete_session(session.log.number()).await.unwrap();
+    assert_eq!(session.log.head().committed, EventId(10_000));
+
+    assert!(session.stored(1000).await.is_empty());
+    kept.append(1, Vec::new()).await.unwrap();
+    kept.committed().await.unwrap();
+    let runs = count(&store, "SELECT count(*) FROM runs").await;
+    assert_eq!(count(&store, ROWS).await, 1001 + runs + 1 + 1);
+    assert_eq!(store.all_sessions().await.unwrap().len(), 1);
+
+    while count(&store, "PRAGMA freelist_count").await > 0 {
+        // The writer gives pages back between commits: each of these lets it do so.
+        kept.append(1, Vec::new()).await.unwrap();
+        kept.committed().await.unwrap();
+    }
+    store.close().await;
+    let size = fs::metadata(dir.path().join("gander.db")).unwrap().len();
+    assert!(size < 1_000_000, "{size} bytes for 1,000 events");
+}
+
+#[tokio::test]
+async fn a_removal_goes_in_steps_with_other_commits_in_between() {
+    let (_dir, store) = fresh();
+    let tasks = Tasks::new();
+    let mut other = Writing::new(&store).await;
+    let session = with_turns(&store, 10).await;
+    session.committed().await.unwrap();
+    let deleting = tasks.spawn(store.delete_session(session.log.number()));
+    // A commit while some of the rows are there and some are not.
+    let mut between = 0;
+    while !deleting.is_finished() {
+        other.append(1, Vec::new()).await.unwrap();
+        other.committed().await.unwrap();
+        let left = count(&store, "SELECT count(*) FROM events WHERE k > 2 << 40").await;
+        if left > 0 && left < 10_000 {
+            assert_eq!(left % i64::from(STEP_ROWS), 0);
+            assert!(session.stored(1000).await.is_empty(), "half of a session is seen");
+            between += 1;
+        }
+    }
+    deleting.await.unwrap().unwrap();
+    assert!(between > 0);
+}
+
+#[tokio::test]
+async fn nothing_is_written_for_a_deleted_session() {
+    let (_dir, store) = fresh();
+    let mut session = with_turns(&store, 1).await;
+    let number = session.log.number();
+    let turn = turn_of(session.log.session(), TurnState::Running);
+    let deleting = store.delete_session(number);
+    deleting.await.unwrap();
+    session.append(1, vec![Change::Turn(Box::new(turn.clone()))]).await.unwrap();
+    session.log.watch().wait_for(|head| head.failed).await.unwrap();
+    assert_eq!(count(&store, ROWS).await, 0);
+    assert_eq!(store.turn(number, turn.id).await.unwrap(), None);
+    store.delete_session(number).await.unwrap();
+}
+
+#[tokio::test]
+async fn numbers_and_positions_are_never_given_twice() {
+    let (dir, store) = fresh();
+    let first = with_turns(&store, 1).await;
+    let last = with_turns(&store, 2).await;
+    last.committed().await.unwrap();
+    let before = positions(&store).await.iter().map(|row| row.0 + row.3).max().unwrap();
+    assert_eq!(before, 3001);
+    for number in [last.log.number(), first.log.number()] {
+        store.delete_session(number).await.unwrap();
+    }
+    assert_eq!(count(&store, ROWS).await, 0);
+    store.close().await;
+
+    let store = open(dir.path());
+    let mut next = Writing::new(&store).await;
+    next.append(1, Vec::new()).await.unwrap();
+    next.committed().await.unwrap();
+    assert!(next.log.number() > last.log.number());
+    assert_eq!(positions(&store).await, [(3001, next.log.number().0, 1, 1)]);
+}
+
+#[tokio::test]
+async fn the_next_start_goes_on_with_a_removal() {
+    let (dir, store) = fresh();
+    let session = with_turns(&store, 10).await;
+    session.committed().await.unwrap();
+    let number = session.log.number().0;
+    // As a process leaves it that dies after the first step.
+    let half = move |connection: &rusqlite::Connection| {
+        connection.execute("DELETE FROM sessions", ())?;
+        connection.execute("INSERT INTO deletions VALUES (?1)", (number,))?;
+        connection.execute("DELETE FROM events WHERE k & 1 = 0", ())?;
+        Ok(())
+    };
+    store.call(half).await.unwrap();
+    store.close().await;
+
+    let store = open(dir.path());
+    assert!(store.sessions(Owner::Anyone, None, Page { before: None, limit: 9 }).await.unwrap().is_empty());
+    let mut next = Writing::new(&store).await;
+    while count(&store, "SELECT count(*) FROM deletions").await > 0 {
+        next.append(1, Vec::new()).await.unwrap();
+        next.committed().await.unwrap();
+    }
+    let rest = "SELECT count(*) FROM events WHERE k >> 40 = 1";
+    assert_eq!(count(&store, rest).await, 0);
+    assert_eq!(count(&store, "SELECT count(*) FROM turns").await, 0);
+}
