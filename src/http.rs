@@ -12,20 +12,25 @@ use axum::Router;
 use axum::routing::get;
 
 use crate::session::agent::Mode;
+use crate::session::id::TurnId;
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
 
 pub mod auth;
 pub mod catalogue;
+pub mod gate;
 pub mod health;
 pub mod host;
 pub mod idempotency;
 pub mod info;
+mod layers;
 pub mod openapi;
 pub mod problem;
 pub mod request;
+pub mod server;
 
 pub use auth::session_of;
+use request::Identifier;
 
 /// What handlers work with. Cheap to clone.
 #[derive(Clone)]
@@ -83,11 +88,12 @@ pub struct HttpSettings {
 
 /// Every route on one screen. What all of them have in common is in `layers`.
 pub fn router(api: Api) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi_json))
         .route("/v1/info", get(info::info))
-        .route("/v1/extensions", get(catalogue::list))
-        .with_state(api)
+        .route("/v1/extensions", get(catalogue::list));
+    // None of these routes answers with a stream that could be asked for again.
+    layers::apply(routes, api, |_, _, _| Box::pin(async { Err(TurnId::not_found()) }))
 }
