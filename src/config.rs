@@ -8,7 +8,7 @@
 //! value came from.
 //!
 //! Architecture invariant: no other module reads the environment. What others need from it is offered
-//! here ([`Config::agent_environment`], [`Config::goose_command`]), read from an [`Environment`] that was
+//! here (`Config::agent_environment`, `Config::goose_command`), read from an `Environment` that was
 //! handed in, so that tests never touch the process.
 
 mod auth;

@@ -2,7 +2,7 @@
 //!
 //! goose sends no ACP plan: its `todo_write` tool call carries the whole list as markdown, in whatever shape
 //! the model gave it. This reads that markdown line by line. A line with a list marker is an item; headings,
-//! prose, continuation lines and everything between code fences are not. [`item`] reads one item's text.
+//! prose, continuation lines and everything between code fences are not. The module `item` reads one item's text.
 //!
 //! Architecture invariant: nothing here fails. Any text is either a plan, an empty plan, or no plan, and
 //! the work is linear in its length.
