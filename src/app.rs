@@ -1,3 +1,433 @@
-//! Wires everything together.
+//! Wires everything together: the only module that knows all others.
+//!
+//! [`App::start`] opens and binds, [`App::run`] serves until gander is told to stop. The order of the start matters:
+//! the store's lock first (two gateways on one folder must not end each other's children), then the children that an
+//! earlier run left, then the sessions, then the listener.
 
+mod adapters;
 mod launcher;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use self::adapters::{Host, SqliteAnswers};
+use self::launcher::{GooseLauncher, GooseSettings};
+use crate::acp::Redactor;
+use crate::config::{Config, StorageSync};
+use crate::demo::ScriptedModel;
+use crate::goose::extensions::ExtensionLevel;
+use crate::goose::launch::LaunchSettings;
+use crate::goose::version::Version;
+use crate::http::auth::{self, Callers};
+use crate::http::{Api, HttpSettings, server};
+use crate::process::Spawner;
+use crate::session::agent::{AgentLauncher, LaunchError, LaunchSpec, LaunchedAgent};
+use crate::session::id::SessionId;
+use crate::session::log::{Store, StoreError};
+use crate::session::registry::{Registry, SessionSettings};
+use crate::shutdown::Tasks;
+use crate::store::{OpenError, SqliteStore, StoreConfig, Synchronous};
+
+/// How long, after everything was told to end at once, it may take.
+const HARD_END: Duration = Duration::from_secs(5);
+
+/// Why gander does not start. One line each.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A folder or file of the storage.
+    #[error("the storage folder {} cannot be used: {source}", dir.display())]
+    Storage {
+        /// `storage.dir`.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The database.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The database, once open.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The tokens file.
+    #[error(transparent)]
+    Tokens(#[from] auth::TokensError),
+    /// The listen address.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// `server.listen`.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The built-in model, or the watch over child processes.
+    #[error("cannot start {what}: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything has ended.
+    Clean,
+    /// Something did not end in time.
+    Forced,
+}
+
+/// A gander that listens and is ready to serve.
+pub struct App {
+    listener: server::Listener,
+    api: Api,
+    store: Arc<SqliteStore>,
+    tasks: Tasks,
+    shutdown_grace: Duration,
+    /// For the people who started it.
+    pub welcome: Welcome,
+}
+
+/// What there is to say at the start.
+#[derive(Debug)]
+pub struct Welcome {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Where the generated token is; `None` with a tokens file or without authentication.
+    pub token_file: Option<PathBuf>,
+    /// Whether callers need a token.
+    pub auth_required: bool,
+    /// goose's version, or why it cannot be used.
+    pub goose: Result<Version, LaunchError>,
+    /// The provider that goose will use; `None` when none is set up.
+    pub provider: Option<String>,
+    /// Whether the built-in model stands in for a provider.
+    pub demo: bool,
+}
+
+impl App {
+    /// Opens the store, ends what an earlier run left, and binds the address.
+    pub async fn start(config: &Config, demo: bool, tasks: &Tasks) -> Result<Self, StartError> {
+        let dir = &config.storage.dir;
+        let storage = |source| StartError::Storage { dir: dir.clone(), source };
+        launcher::make_private_folder(dir).map_err(storage)?;
+        let store = open_store(config, tasks).await?;
+        let callers = callers(config, dir).map_err(|error| match error {
+            CallersError::Tokens(error) => StartError::Tokens(error),
+            CallersError::Token(source) => storage(source),
+        })?;
+        let spawner = spawner(dir, tasks)?;
+        spawner
+            .adopt_and_kill_strays()
+            .map_err(|source| StartError::System { what: "the watch over child processes", source })?;
+        let left_over = spawner.kill_left_over().await;
+        if left_over > 0 {
+            tracing::warn!(count = left_over, "processes of an earlier run were killed");
+        }
+        let model = if demo {
+            let model = ScriptedModel::start(tasks).await;
+            Some(model.map_err(|source| StartError::System { what: "the built-in model", source })?)
+        } else {
+            None
+        };
+        let launcher = launcher(config, model.as_ref(), spawner, tasks);
+        let registry = Registry::open(
+            Arc::clone(&store) as Arc<dyn Store>,
+            Arc::new(launcher.clone()),
+            session_settings(config),
+            tasks.clone(),
+        )
+        .await?;
+        remove_orphans(dir, &registry, tasks).await;
+
+        let address = config.server.listen;
+        let listener =
+            server::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+        let goose = launcher.find().await.map(|(_, version)| version);
+        callers.callers.watch(tasks);
+        let welcome = Welcome {
+            address: listener.address(),
+            token_file: callers.token_file,
+            auth_required: config.auth.required,
+            goose,
+            provider: config.provider(),
+            demo,
+        };
+        let api = Api {
+            registry,
+            callers: callers.callers,
+            settings: Arc::new(http_settings(config, listener.address())),
+            answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
+            host: Arc::new(Host::new(launcher, Arc::clone(&store), server_extensions(config), demo)),
+            tasks: tasks.clone(),
+        };
+        Ok(Self {
+            listener,
+            api,
+            store,
+            tasks: tasks.clone(),
+            shutdown_grace: config.server.shutdown_grace,
+            welcome,
+        })
+    }
+
+    /// Serves until the tasks' soft signal, then lets what runs end: within the grace by itself, then by force.
+    pub async fn run(self) -> Ended {
+        let Self { listener, api, store, tasks, shutdown_grace, .. } = self;
+        let registry = api.registry.clone();
+        let settings = Arc::clone(&api.settings);
+        let router = crate::http::router(api);
+        let serving = {
+            let tasks = tasks.clone();
+            async move { server::serve(listener, router, &settings, &tasks).await }
+        };
+        tasks.spawn(serving);
+        tasks.soft().cancelled().await;
+        tracing::info!("stopping: no new sessions and turns are taken");
+        let all_ended = tokio::select! {
+            ended = tokio::time::timeout(shutdown_grace, registry.all_ended()) => ended.is_ok(),
+            () = tasks.hard().cancelled() => false,
+        };
+        if !all_ended {
+            tracing::warn!("running turns are interrupted");
+        }
+        tasks.hard().cancel();
+        let ended = tokio::time::timeout(HARD_END, async {
+            tasks.finished().await;
+            store.close().await;
+        })
+        .await;
+        match ended {
+            Ok(()) => Ended::Clean,
+            Err(_) => {
+                tracing::error!("something could not be ended");
+                Ended::Forced
+            }
+        }
+    }
+}
+
+/// Opens the store on a thread that may wait for the disk.
+async fn open_store(config: &Config, tasks: &Tasks) -> Result<Arc<SqliteStore>, StartError> {
+    let storage = &config.storage;
+    let settings = StoreConfig {
+        synchronous: match storage.sync {
+            StorageSync::Normal => Synchronous::Normal,
+            StorageSync::Full => Synchronous::Full,
+        },
+        queue_bytes: storage.queue_bytes,
+        answers_kept: storage.idempotency_keep,
+        ..StoreConfig::new(storage.dir.clone())
+    };
+    let opened = tasks.spawn_blocking(move || SqliteStore::open(settings)).await;
+    let opened = opened.map_err(StoreError::failed)?;
+    Ok(opened?)
+}
+
+fn spawner(dir: &Path, tasks: &Tasks) -> Result<Spawner, StartError> {
+    // Children of every run on this folder carry its hash, by which a later run finds them. The path itself is nothing
+    // for a child to know.
+    let hash = Sha256::digest(dir.as_os_str().as_encoded_bytes());
+    let storage_id = u64::from_be_bytes(std::array::from_fn(|index| hash[index]));
+    // The link stays right when the file is replaced by an upgrade.
+    Spawner::new(PathBuf::from("/proc/self/exe"), format!("{storage_id:016x}"), tasks.clone())
+        .map_err(|source| StartError::System { what: "the watch over child processes", source })
+}
+
+fn launcher(
+    config: &Config,
+    model: Option<&ScriptedModel>,
+    spawner: Spawner,
+    tasks: &Tasks,
+) -> GooseLauncher {
+    let mut inherited = config.agent_environment();
+    let mut last: Vec<(String, String)> =
+        config.goose.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+    // goose's own files may name another provider than the built-in model.
+    let config_dir = config.goose.config_dir.clone().filter(|_| model.is_none());
+    if let Some(model) = model {
+        inherited.retain(|(name, _)| !is_secret(name));
+        last.extend(model.environment());
+    }
+    let secrets =
+        inherited.iter().chain(&last).filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone());
+    let homes = inherited.iter().filter(|(name, _)| name == "HOME").map(|(_, value)| value.clone());
+    let dir = &config.storage.dir;
+    let redactor = Redactor::new(
+        secrets.collect::<Vec<_>>(),
+        homes.chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
+    );
+    let finder = config.clone();
+    let settings = GooseSettings {
+        find_program: Box::new(move || finder.goose_command()),
+        launch: LaunchSettings { extensions: server_extensions(config), inherited, last },
+        config_dir,
+        homes: dir.join("homes"),
+        workspaces: dir.join("workspaces"),
+        start_timeout: config.goose.start_timeout,
+        line_bytes: config.limits.line_bytes,
+        stderr_bytes: config.limits.stderr_bytes,
+        redactor,
+    };
+    GooseLauncher::new(settings, spawner, tasks.clone())
+}
+
+/// Whether a variable's value is kept from everyone's eyes, by its name.
+fn is_secret(name: &str) -> bool {
+    ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"]
+        .iter()
+        .any(|word| name.to_ascii_uppercase().contains(word))
+}
+
+fn server_extensions(config: &Config) -> ExtensionLevel {
+    ExtensionLevel {
+        builtins: Some(config.goose.builtins.clone()),
+        disabled: config.goose.disabled_extensions.clone(),
+    }
+}
+
+fn session_settings(config: &Config) -> SessionSettings {
+    SessionSettings {
+        max_sessions: config.sessions.max,
+        max_running: config.sessions.max_running,
+        tail_bytes: config.storage.tail_bytes,
+        output_bytes: config.limits.output_bytes,
+        pending_permissions: config.limits.pending_permissions,
+        permission_timeout: config.permissions.timeout,
+        allow_plan_write: config.permissions.allow_plan_write,
+        end_grace: config.goose.end_grace,
+        event_queue: config.limits.event_queue,
+    }
+}
+
+fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
+    let mut allowed_hosts = config.server.allowed_hosts.clone();
+    allowed_hosts.push(address.to_string());
+    HttpSettings {
+        allowed_hosts,
+        cors_origins: config.server.cors_origins.clone(),
+        heartbeat: config.server.heartbeat,
+        body_bytes: config.limits.body_bytes,
+        wait: config.limits.wait,
+        streams_per_caller: config.limits.streams_per_caller,
+        header_timeout: config.server.header_timeout,
+        max_connections: config.server.max_connections,
+        auth_required: config.auth.required,
+        loopback_only: address.ip().is_loopback(),
+        cwd_roots: config.sessions.cwd_roots.clone(),
+        default_mode: config.goose.mode,
+        allow_modes: config.goose.allow_modes.clone(),
+        default_provider: config.goose.provider.clone(),
+        default_model: config.goose.model.clone(),
+        caller_env: config.goose.caller_env.clone(),
+    }
+}
+
+struct CallersAndToken {
+    callers: Callers,
+    token_file: Option<PathBuf>,
+}
+
+enum CallersError {
+    Tokens(auth::TokensError),
+    Token(io::Error),
+}
+
+fn callers(config: &Config, dir: &Path) -> Result<CallersAndToken, CallersError> {
+    if !config.auth.required {
+        tracing::warn!(
+            "auth.required = false: whatever runs on this host can call gander, also the agent's own shell, which \
+             could answer its own permission requests"
+        );
+        return Ok(CallersAndToken { callers: Callers::anyone(), token_file: None });
+    }
+    if let Some(file) = &config.auth.tokens_file {
+        let callers = Callers::of_file(file.clone()).map_err(CallersError::Tokens)?;
+        return Ok(CallersAndToken { callers, token_file: None });
+    }
+    let token = auth::ensure_token(dir).map_err(CallersError::Token)?;
+    let token_file = Some(token.path().to_owned());
+    Ok(CallersAndToken { callers: Callers::of_generated(&token), token_file })
+}
+
+/// Removes homes and folders of sessions that do not exist: a crash can come between a session's folders and its row.
+async fn remove_orphans(dir: &Path, registry: &Registry, tasks: &Tasks) {
+    let (dir, registry) = (dir.to_owned(), registry.clone());
+    let removed = tasks.spawn_blocking(move || {
+        for folder in ["homes", "workspaces"] {
+            let Ok(entries) = std::fs::read_dir(dir.join(folder)) else { continue };
+            for entry in entries.flatten() {
+                let id = entry.file_name().to_str().and_then(|name| name.parse::<SessionId>().ok());
+                if id.is_some_and(|id| registry.find(id).is_none())
+                    && let Err(error) = std::fs::remove_dir_all(entry.path())
+                {
+                    tracing::warn!(path = %entry.path().display(), %error, "a deleted session's folder is left");
+                }
+            }
+        }
+    });
+    if let Err(error) = removed.await {
+        tracing::error!(%error, "looking for deleted sessions' folders failed");
+    }
+}
+
+/// Starts a goose as a session would get it, in a home of its own, and ends it again: what `gander check` shows.
+pub async fn try_goose(config: &Config, tasks: &Tasks) -> Result<Trial, StartError> {
+    let dir = config.storage.dir.join(format!("check-{}", std::process::id()));
+    let mut config = config.clone();
+    config.storage.dir.clone_from(&dir);
+    launcher::make_private_folder(&dir).map_err(|source| StartError::Storage { dir: dir.clone(), source })?;
+    let launcher = launcher(&config, None, spawner(&dir, tasks)?, tasks);
+    let program = launcher.find().await;
+    let session = match &program {
+        Ok(_) => Some(try_session(&launcher, &config).await),
+        Err(_) => None,
+    };
+    if let Err(error) = std::fs::remove_dir_all(&dir) {
+        tracing::warn!(path = %dir.display(), %error, "a folder is left");
+    }
+    Ok(Trial { program, session })
+}
+
+/// What [`try_goose`] saw.
+pub struct Trial {
+    /// The program and its version.
+    pub program: Result<(PathBuf, Version), LaunchError>,
+    /// What a session would get; `None` without a usable program.
+    pub session: Option<Result<crate::session::agent::AgentFacts, LaunchError>>,
+}
+
+async fn try_session(
+    launcher: &GooseLauncher,
+    config: &Config,
+) -> Result<crate::session::agent::AgentFacts, LaunchError> {
+    let spec = LaunchSpec {
+        cwd: None,
+        mode: config.goose.mode,
+        provider: config.goose.provider.clone(),
+        model: config.goose.model.clone(),
+        builtins: None,
+        disabled_extensions: Vec::new(),
+        env: std::collections::BTreeMap::new(),
+    };
+    let (events, mut said) = tokio::sync::mpsc::channel(1);
+    let start = AgentLauncher::launch(launcher, SessionId::new(), spec, events, CancellationToken::new());
+    tokio::pin!(start);
+    // What it says has to be taken for it to go on.
+    let LaunchedAgent { agent, facts, .. } = loop {
+        tokio::select! {
+            started = &mut start => break started?,
+            Some(_) = said.recv() => {}
+        }
+    };
+    said.close();
+    agent.end(config.goose.end_grace).await;
+    Ok(facts)
+}

@@ -34,7 +34,7 @@ use serde::Deserialize;
 pub use auth::AuthSettings;
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem, Violation};
-pub use goose::{GooseSettings, Mode};
+pub use goose::GooseSettings;
 pub use layers::Flag;
 pub use limits::LimitSettings;
 pub use log::{LogFormat, LogSettings};

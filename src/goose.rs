@@ -10,5 +10,7 @@ pub mod home;
 pub mod launch;
 /// The todo list, read as the plan.
 pub mod plan;
+/// What goose means by its updates, beyond ACP.
+pub mod updates;
 /// Which versions of goose gander works with.
 pub mod version;

@@ -160,6 +160,16 @@ impl SqliteStore {
         }
     }
 
+    /// Writes a little, to see whether that works.
+    pub async fn check_writable(&self) -> Result<(), StoreError> {
+        self.call(|connection| {
+            // The version that is there already: a write that changes nothing, but a write.
+            let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+            Ok(connection.pragma_update(None, "user_version", version)?)
+        })
+        .await
+    }
+
     /// Begins a request with an idempotency key, unless it is known. `now_ms`: milliseconds since 1970.
     pub async fn begin_answer(
         &self,

@@ -1,11 +1,10 @@
 //! `[goose]`: how goose is started.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::Environment;
 use super::environment::PREFIX;
@@ -15,6 +14,7 @@ use super::secret::Secret;
 use super::server::check_positive;
 use super::storage::absolute;
 use crate::goose::catalogue;
+use crate::session::agent::Mode;
 
 /// What callers may never set, by name. Ends of names are in [`DANGEROUS_ENDS`].
 const DANGEROUS_NAMES: [&str; 13] = [
@@ -84,50 +84,11 @@ pub struct GooseSettings {
     pub end_grace: Duration,
 }
 
-/// What goose asks about before it uses a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Nothing.
-    Auto,
-    /// Everything.
-    Approve,
-    /// What is not marked as reading only.
-    SmartApprove,
-    /// No tool runs.
-    Chat,
-}
-
-impl Mode {
-    /// The word that goose, callers and the configuration use.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Approve => "approve",
-            Self::SmartApprove => "smart_approve",
-            Self::Chat => "chat",
-        }
-    }
-
-    fn from_word(word: &str) -> Option<Self> {
-        [Self::Auto, Self::Approve, Self::SmartApprove, Self::Chat]
-            .into_iter()
-            .find(|mode| mode.as_str() == word)
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
-}
-
 impl GooseSettings {
     pub(super) fn resolve(&mut self, environment: &Environment) -> Result<(), Violation> {
         if let Some(word) = self.env.remove("GOOSE_MODE") {
             // goose takes an unknown mode for `auto`, hence it is checked here.
-            self.mode = Mode::from_word(word.expose().trim()).ok_or_else(|| {
+            self.mode = Mode::from_name(word.expose().trim()).ok_or_else(|| {
                 let expected = "auto or approve or smart_approve or chat".to_owned();
                 let found = format!("{:?}", word.expose());
                 Violation::new("goose.env.GOOSE_MODE", Problem::Unexpected { expected, found })

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::Environment;
 use super::error::{Problem, Violation};
-use super::limits::{check_bytes, check_count};
+use super::limits::check_bytes;
 use super::parse;
 use super::server::check_positive;
 
@@ -23,8 +23,8 @@ pub struct StorageSettings {
     pub sync: StorageSync,
     /// Bytes of recent events that each session keeps in memory.
     pub tail_bytes: usize,
-    /// Batches that may wait for the writer.
-    pub writer_queue: usize,
+    /// Bytes of events and records that may wait to be committed, over all sessions.
+    pub queue_bytes: u32,
     /// How long the answer to an idempotency key is kept.
     #[serde(deserialize_with = "parse::duration")]
     pub idempotency_keep: Duration,
@@ -53,7 +53,7 @@ impl StorageSettings {
 
     pub(super) fn validate(&self) -> Result<(), Violation> {
         check_bytes("storage.tail_bytes", self.tail_bytes)?;
-        check_count("storage.writer_queue", self.writer_queue)?;
+        check_bytes("storage.queue_bytes", self.queue_bytes as usize)?;
         check_positive("storage.idempotency_keep", self.idempotency_keep)
     }
 }

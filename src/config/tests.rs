@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Config, DEFAULTS, Environment, Flag, LogFormat, Mode, OnTimeout, StorageSync};
+use super::{Config, DEFAULTS, Environment, Flag, LogFormat, OnTimeout, StorageSync};
+use crate::session::agent::Mode;
 
 /// An environment in which every default folder can be told and no goose configuration exists.
 fn environment(variables: &[(&str, &str)]) -> Environment {

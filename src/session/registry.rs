@@ -82,6 +82,8 @@ struct Shared {
     tasks: Tasks,
     /// A standard mutex: held for a look-up or an insertion, never across an await.
     sessions: Mutex<HashMap<SessionId, SessionHandle>>,
+    /// How many sessions have a task, for those who wait for their end.
+    count: watch::Sender<usize>,
     /// One permit for each session that may be.
     places: Arc<Semaphore>,
     /// One permit for each agent that may run.
@@ -100,7 +102,9 @@ impl Registry {
         // More sessions may be kept than a lowered limit allows; none is lost, but none is added.
         let places = Arc::new(Semaphore::new(settings.max_sessions.max(kept.len())));
         let running = Arc::new(Semaphore::new(settings.max_running));
-        let shared = Shared { store, launcher, settings, tasks, sessions: Mutex::default(), places, running };
+        let sessions = Mutex::default();
+        let count = watch::Sender::new(0);
+        let shared = Shared { store, launcher, settings, tasks, sessions, count, places, running };
         let registry = Self { shared: Arc::new(shared) };
         for (number, mut record, last_event_id) in kept {
             // The session's record has its running turn without the prompt; the turn's own record has it.
@@ -144,6 +148,13 @@ impl Registry {
         self.lock().get(&id).cloned()
     }
 
+    /// Waits until no session's task runs any more.
+    pub async fn all_ended(&self) {
+        let mut count = self.shared.count.subscribe();
+        // The sender is in this very structure.
+        let _ = count.wait_for(|count| *count == 0).await;
+    }
+
     /// The store, for lists.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -172,9 +183,11 @@ impl Registry {
             status: status_out,
             tasks: shared.tasks.clone(),
         };
+        shared.count.send_modify(|count| *count += 1);
         let registry = self.clone();
         let forget = Box::new(move || {
             registry.lock().remove(&id);
+            registry.shared.count.send_modify(|count| *count -= 1);
             drop(place);
         });
         let actor = SessionActor {

@@ -22,7 +22,7 @@ use crate::session::turn::{Prompt, Turn, TurnState};
 const BOUNDS: Bounds = Bounds {
     output_bytes: 10,
     pending_permissions: 3,
-    permission_timeout: Duration::from_secs(60),
+    permission_timeout: Duration::from_mins(1),
     allow_plan_write: true,
 };
 
