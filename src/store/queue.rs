@@ -63,6 +63,8 @@ pub(super) struct Backlog {
 
 impl Backlog {
     pub(super) fn new(all_bytes: u32, session_bytes: u32) -> Self {
+        // Without any room nothing would be counted.
+        let (all_bytes, session_bytes) = (all_bytes.max(1), session_bytes.max(1));
         let all = Arc::new(Semaphore::new(all_bytes as usize));
         Self { all, all_bytes, session_bytes, sessions: Mutex::default() }
     }

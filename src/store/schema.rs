@@ -122,8 +122,12 @@ fn private_file(path: &Path) -> io::Result<File> {
 /// Opens the writer's connection; makes or migrates the tables. The folder must be locked.
 pub(super) fn open(dir: &Path, sync: Synchronous) -> Result<Connection, OpenError> {
     let path = dir.join(DATABASE);
-    private_file(&path).map_err(|source| OpenError::File { path: path.clone(), source })?;
-    open_checked(&path, sync).map_err(|fault| fault.at(path))
+    let file_error = |source| OpenError::File { path: path.clone(), source };
+    let file = private_file(&path).map_err(file_error)?;
+    let connection = open_checked(&path, sync).map_err(|fault| fault.at(path.clone()))?;
+    // It may be older than this rule; another program's file has been refused by now.
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(file_error)?;
+    Ok(connection)
 }
 
 /// Opens one more connection, which can only read.
@@ -216,7 +220,9 @@ fn set_up_writing(connection: &Connection, sync: Synchronous) -> rusqlite::Resul
     connection.pragma_update(None, "synchronous", level)?;
     // A checkpoint within a commit makes everybody wait for it; a thread of its own does them.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
+    // What a deleted session said is overwritten where its page stays in use. Free pages leave the file.
+    connection.pragma_update(None, "secure_delete", "FAST")
 }
 
 fn pragma(connection: &Connection, name: &str) -> rusqlite::Result<i64> {

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -25,7 +26,6 @@ use crate::session::plan::Plan;
 use crate::session::run::{Run, RunBuilder};
 use crate::session::snapshot::{SessionState, SessionUsage, Snapshot};
 use crate::session::turn::{Prompt, Turn, TurnState};
-use crate::shutdown::Tasks;
 
 /// Kept in memory per session: everything, unless a test wants less.
 const TAIL_BYTES: usize = 64 * 1024 * 1024;
@@ -166,8 +166,14 @@ impl Writing {
     }
 }
 
+/// Polls once: what it asks of the store is queued then, if there is room. Without the budget that the runtime gives a
+/// task, a future is pending only when it has to wait for the store.
+fn queue_now<F: Future + Unpin>(future: F) -> Option<F::Output> {
+    tokio::task::unconstrained(future).now_or_never()
+}
+
 /// Keeps the writer in the middle of a commit until the returned sender is used or dropped.
-async fn hold_writer(store: &SqliteStore, tasks: &Tasks) -> mpsc::Sender<()> {
+async fn hold_writer(store: &SqliteStore) -> mpsc::Sender<()> {
     let (release, released) = mpsc::channel();
     let (reached, holds) = oneshot::channel();
     let call = store.call(move |_| {
@@ -175,7 +181,7 @@ async fn hold_writer(store: &SqliteStore, tasks: &Tasks) -> mpsc::Sender<()> {
         let _ = released.recv();
         Ok(())
     });
-    tasks.spawn(call);
+    assert!(queue_now(call).is_none());
     holds.await.unwrap();
     release
 }
@@ -183,6 +189,19 @@ async fn hold_writer(store: &SqliteStore, tasks: &Tasks) -> mpsc::Sender<()> {
 /// Looks into the tables.
 async fn count(store: &SqliteStore, sql: &'static str) -> i64 {
     store.read(move |connection| Ok(connection.query_row(sql, (), |row| row.get(0))?)).await.unwrap()
+}
+
+/// Commits something of `session` until a query gives 0. The writer takes a step of a removal after each commit, so
+/// that it has to be done with it after a known number of them.
+async fn commit_until_zero(session: &mut Writing, sql: &'static str) {
+    for _ in 0..1000 {
+        if count(&session.store, sql).await == 0 {
+            return;
+        }
+        session.append(1, Vec::new()).await.unwrap();
+        session.committed().await.unwrap();
+    }
+    panic!("still not 0: {sql}");
 }
 
 /// The runs' rows in the order of their positions: position, session, first event, count.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::super::removal::STEP_ROWS;
+use super::super::writer::{Call, Job};
 use super::*;
 use crate::session::log::{Owner, Page};
 
@@ -35,38 +35,88 @@ async fn everything_of_a_deleted_session_goes_and_the_file_gets_smaller() {
     assert_eq!(count(&store, ROWS).await, 1001 + runs + 1 + 1);
     assert_eq!(store.all_sessions().await.unwrap().len(), 1);
 
-    while count(&store, "PRAGMA freelist_count").await > 0 {
-        // The writer gives pages back between commits: each of these lets it do so.
-        kept.append(1, Vec::new()).await.unwrap();
-        kept.committed().await.unwrap();
-    }
+    commit_until_zero(&mut kept, "PRAGMA freelist_count").await;
     store.close().await;
     let size = fs::metadata(dir.path().join("gander.db")).unwrap().len();
     assert!(size < 1_000_000, "{size} bytes for 1,000 events");
 }
 
+/// Notes in every commit how many of a session's events are left, until there are none.
+struct Observer {
+    session: SessionNumber,
+    jobs: tokio::sync::mpsc::Sender<Job>,
+    seen: std::sync::mpsc::Sender<i64>,
+}
+
+impl Call for Observer {
+    fn run(&mut self, connection: &rusqlite::Connection) {
+        let sql = "SELECT count(*) FROM events WHERE k >> 40 = ?1";
+        let left = connection.query_row(sql, (self.session.0,), |row| row.get(0)).unwrap();
+        self.seen.send(left).unwrap();
+        if left > 0 {
+            let next = Self { session: self.session, jobs: self.jobs.clone(), seen: self.seen.clone() };
+            assert!(self.jobs.try_send(Job::Call(Box::new(next))).is_ok());
+        }
+    }
+
+    fn conclude(self: Box<Self>, committed: Result<(), StoreError>) {
+        committed.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_removal_goes_in_steps_with_other_commits_in_between() {
     let (_dir, store) = fresh();
-    let tasks = Tasks::new();
-    let mut other = Writing::new(&store).await;
     let session = with_turns(&store, 10).await;
     session.committed().await.unwrap();
-    let deleting = tasks.spawn(store.delete_session(session.log.number()));
-    // A commit while some of the rows are there and some are not.
-    let mut between = 0;
-    while !deleting.is_finished() {
-        other.append(1, Vec::new()).await.unwrap();
-        other.committed().await.unwrap();
-        let left = count(&store, "SELECT count(*) FROM events WHERE k > 2 << 40").await;
-        if left > 0 && left < 10_000 {
-            assert_eq!(left % i64::from(STEP_ROWS), 0);
-            assert!(session.stored(1000).await.is_empty(), "half of a session is seen");
-            between += 1;
+    let number = session.log.number();
+    let writer = hold_writer(&store).await;
+    let mut deleting = store.delete_session(number);
+    assert!(queue_now(&mut deleting).is_none());
+    let (seen, lefts) = std::sync::mpsc::channel();
+    let observer = Observer { session: number, jobs: store.jobs.clone(), seen };
+    store.jobs.send(Job::Call(Box::new(observer))).await.ok().unwrap();
+    drop(writer);
+    deleting.await.unwrap();
+    assert_eq!(lefts.iter().collect::<Vec<_>>(), [10_000, 8_000, 6_000, 4_000, 2_000, 0]);
+}
+
+#[tokio::test]
+async fn a_session_is_gone_for_readers_before_its_rows_are() {
+    let (_dir, store) = fresh();
+    let mut session = with_turns(&store, 1).await;
+    let turn = turn_of(session.log.session(), TurnState::Completed);
+    session.append(1, vec![Change::Turn(Box::new(turn.clone()))]).await.unwrap();
+    session.committed().await.unwrap();
+    let number = session.log.number();
+    store.call(|connection| Ok(connection.execute("DELETE FROM sessions", ())?)).await.unwrap();
+    assert!(session.stored(1000).await.is_empty());
+    assert!(store.message_events(number, EventId(0), EventId(9), 9).await.unwrap().is_empty());
+    assert!(store.turns(number, Page { before: None, limit: 9 }).await.unwrap().is_empty());
+    assert_eq!(store.turn(number, turn.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_a_deleted_session_said_is_not_left_in_the_file() {
+    let (dir, store) = fresh();
+    let (mut kept, mut session) = (Writing::new(&store).await, Writing::new(&store).await);
+    for _ in 0..20 {
+        for (writing, text) in [(&mut kept, "harmless"), (&mut session, "embarrassing")] {
+            let turn = turn_of(writing.log.session(), TurnState::Completed);
+            let turn = Turn { prompt: Some(Prompt::Text(text.into())), ..turn };
+            let run = Some(writing.run(3, text));
+            let changes = vec![Change::Turn(Box::new(turn))];
+            store.append(Append { log: writing.log.clone(), run, changes }).await.unwrap();
+            writing.committed().await.unwrap();
         }
     }
-    deleting.await.unwrap().unwrap();
-    assert!(between > 0);
+    store.delete_session(session.log.number()).await.unwrap();
+    commit_until_zero(&mut kept, "PRAGMA freelist_count").await;
+    store.close().await;
+    let bytes = fs::read(dir.path().join("gander.db")).unwrap();
+    let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+    assert!(has(b"harmless"));
+    assert!(!has(b"embarrassing"));
 }
 
 #[tokio::test]
@@ -125,10 +175,7 @@ async fn the_next_start_goes_on_with_a_removal() {
     let store = open(dir.path());
     assert!(store.sessions(Owner::Anyone, None, Page { before: None, limit: 9 }).await.unwrap().is_empty());
     let mut next = Writing::new(&store).await;
-    while count(&store, "SELECT count(*) FROM deletions").await > 0 {
-        next.append(1, Vec::new()).await.unwrap();
-        next.committed().await.unwrap();
-    }
+    commit_until_zero(&mut next, "SELECT count(*) FROM deletions").await;
     let rest = "SELECT count(*) FROM events WHERE k >> 40 = 1";
     assert_eq!(count(&store, rest).await, 0);
     assert_eq!(count(&store, "SELECT count(*) FROM turns").await, 0);

@@ -41,18 +41,15 @@ async fn a_failed_commit_leaves_nothing_and_ends_its_sessions_log() {
 #[tokio::test]
 async fn a_request_in_a_failed_commit_is_told() {
     let (_dir, store) = fresh();
-    let tasks = Tasks::new();
     let mut failing = Writing::new(&store).await;
     limit_pages(&store, 1).await;
-    let writer = hold_writer(&store, &tasks).await;
+    let writer = hold_writer(&store).await;
     failing.append(5000, Vec::new()).await.unwrap();
     let record = session_record("alice", SessionState::Idle);
-    let creating = tasks.spawn(store.create_session(record.clone()));
-    while store.jobs.capacity() == store.jobs.max_capacity() - 1 {
-        tokio::task::yield_now().await;
-    }
+    let mut creating = store.create_session(record);
+    assert!(queue_now(&mut creating).is_none());
     drop(writer);
-    assert!(matches!(creating.await.unwrap(), Err(StoreError::Failed(_))));
+    assert!(matches!(creating.await, Err(StoreError::Failed(_))));
     assert!(failing.committed().await.is_err());
     assert_eq!(store.all_sessions().await.unwrap().len(), 1);
 }

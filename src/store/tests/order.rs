@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fs;
 use std::thread;
 
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::super::queue::SHARE_EVENTS;
@@ -43,9 +42,8 @@ async fn what_is_stored_is_what_subscribers_got() {
 #[tokio::test]
 async fn nothing_is_seen_before_it_is_committed() {
     let (_dir, store) = fresh();
-    let tasks = Tasks::new();
     let mut session = Writing::new(&store).await;
-    let writer = hold_writer(&store, &tasks).await;
+    let writer = hold_writer(&store).await;
     session.append(3, Vec::new()).await.unwrap();
     assert_eq!(session.log.head().committed, EventId(0));
     assert!(session.log.read(EventId(0)).await.unwrap().is_none());
@@ -57,9 +55,8 @@ async fn nothing_is_seen_before_it_is_committed() {
 #[tokio::test]
 async fn a_flood_delays_no_other_session() {
     let (_dir, store) = fresh();
-    let tasks = Tasks::new();
     let (mut flooding, mut quiet) = (Writing::new(&store).await, Writing::new(&store).await);
-    let writer = hold_writer(&store, &tasks).await;
+    let writer = hold_writer(&store).await;
     for _ in 0..60 {
         flooding.append(100, Vec::new()).await.unwrap();
     }
@@ -81,15 +78,14 @@ async fn a_session_that_has_filled_its_queue_waits_and_the_others_do_not() {
     let dir = tempfile::tempdir().unwrap();
     let config = StoreConfig { session_queue_bytes: 64 * 1024, ..StoreConfig::new(dir.path().to_owned()) };
     let store = SqliteStore::open(config).unwrap();
-    let tasks = Tasks::new();
     let (mut flooding, mut quiet) = (Writing::new(&store).await, Writing::new(&store).await);
-    let writer = hold_writer(&store, &tasks).await;
+    let writer = hold_writer(&store).await;
 
     let mut queued = 0;
     let mut waiting = loop {
         let append = flooding.appending(20, Vec::new());
         let mut append = store.append(append);
-        match (&mut append).now_or_never() {
+        match queue_now(&mut append) {
             Some(result) => result.unwrap(),
             None => break append,
         }
@@ -97,8 +93,9 @@ async fn a_session_that_has_filled_its_queue_waits_and_the_others_do_not() {
         assert!(queued < 100, "the queue takes everything");
     };
     assert!(queued > 2);
-    quiet.append(1, Vec::new()).now_or_never().expect("another session's queue is full").unwrap();
-    assert!((&mut waiting).now_or_never().is_none());
+    let append = quiet.appending(1, Vec::new());
+    queue_now(store.append(append)).expect("another session's queue is full").unwrap();
+    assert!(queue_now(&mut waiting).is_none());
     drop(writer);
     waiting.await.unwrap();
     flooding.committed().await.unwrap();
@@ -122,10 +119,9 @@ async fn an_append_larger_than_the_queue_passes() {
 #[tokio::test]
 async fn records_without_events_keep_their_place() {
     let (dir, store) = fresh();
-    let tasks = Tasks::new();
     let mut session = Writing::new(&store).await;
     let mut turn = turn_of(session.log.session(), TurnState::Running);
-    let writer = hold_writer(&store, &tasks).await;
+    let writer = hold_writer(&store).await;
     for (events, state) in
         [(1, TurnState::Running), (0, TurnState::Failed), (1, TurnState::Running), (0, TurnState::Completed)]
     {
@@ -144,18 +140,15 @@ async fn records_without_events_keep_their_place() {
 #[tokio::test]
 async fn closing_commits_what_is_queued_and_refuses_the_rest() {
     let (dir, store) = fresh();
-    let tasks = Tasks::new();
     let mut session = Writing::new(&store).await;
-    let writer = hold_writer(&store, &tasks).await;
+    let writer = hold_writer(&store).await;
     for _ in 0..50 {
         session.append(100, Vec::new()).await.unwrap();
     }
-    let closing = {
-        let store = Arc::clone(&store);
-        tasks.spawn(async move { store.close().await })
-    };
+    let mut closing = Box::pin(store.close());
+    assert!(queue_now(&mut closing).is_none());
     drop(writer);
-    closing.await.unwrap();
+    closing.await;
     assert_eq!(session.log.head().committed, EventId(5000));
     assert!(matches!(session.append(1, Vec::new()).await, Err(StoreError::Closed)));
     assert!(matches!(store.all_sessions().await, Err(StoreError::Closed)));
