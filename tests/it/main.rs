@@ -1,3 +1,3 @@
 //! Integration tests: one binary, the real gander, the real goose.
 
-fn main() {}
+mod replay;

@@ -1,0 +1,212 @@
+//! What goose 1.52 means by its updates, beyond what ACP says.
+//!
+//! - Its todo extension's `todo_write` is how it keeps a plan: the call becomes the plan, and is no tool call.
+//! - In chat mode it reports a call that it did not run as completed, with a text that says so.
+//! - Its words about an error tell that no provider is set up.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use super::plan::{self, ParsedPlan};
+use crate::session::agent::{AgentEvent, AgentEvents, AgentPermissionRequest, EventFilter, Mode};
+use crate::session::plan::{PlanEntry, PlanEntryPriority, PlanEntryStatus};
+use crate::session::tool_call::{ToolCall, ToolCallStatus};
+use crate::session::turn::TurnErrorClass;
+
+/// The tool and the extension that write the plan.
+const PLAN_TOOL: &str = "todo__todo_write";
+const PLAN_EXTENSION: &str = "todo";
+/// How the result of a write begins that was done.
+const WRITTEN: &str = "Updated (";
+/// How the result of a call begins that chat mode did not run.
+const SKIPPED: &str = "Let the user know the tool call was skipped in goose chat mode.";
+/// How many plan writes are remembered, so that what is told of them later is recognised. goose has one open at a
+/// time, or the few of one message.
+const REMEMBERED_WRITES: usize = 64;
+/// ACP's code for "authentication required": the model's provider refused the key.
+const AUTH_REQUIRED: i64 = -32000;
+
+/// A call of the plan's tool, kept from the callers.
+struct PlanWrite {
+    /// All that was said of it, in case that its permission is shown.
+    call: ToolCall,
+    /// The plan, if the write is done.
+    entries: Vec<PlanEntry>,
+    /// Nothing it may still say changes the plan.
+    is_over: bool,
+}
+
+/// Reads goose's own meanings out of its events.
+pub struct GooseUpdates {
+    /// Whether goose runs no tools now. Only then is a call that says so skipped: any tool's output can begin with the
+    /// same words.
+    is_chatting: bool,
+    /// Whether goose has sent a plan of ACP's kind, which wins: from then on no todo list sets the plan.
+    has_real_plan: bool,
+    /// The last plan writes, oldest first.
+    writes: VecDeque<PlanWrite>,
+}
+
+impl GooseUpdates {
+    /// For a goose that starts in `mode`.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        Self { is_chatting: mode == Mode::Chat, has_real_plan: false, writes: VecDeque::new() }
+    }
+
+    fn write_of(&mut self, tool_call_id: &str) -> Option<&mut PlanWrite> {
+        self.writes.iter_mut().find(|write| write.call.id == tool_call_id)
+    }
+
+    fn call_started(&mut self, call: ToolCall, events: &mut AgentEvents) {
+        // Models make the ids and may use one again.
+        self.writes.retain(|write| write.call.id != call.id);
+        let Some(entries) = planned(&call) else {
+            return events.push(AgentEvent::ToolCallStarted(self.with_skipped(call)));
+        };
+        if self.writes.len() >= REMEMBERED_WRITES {
+            self.writes.pop_front();
+        }
+        self.writes.push_back(PlanWrite { call: call.clone(), entries, is_over: false });
+        // One that is told whole, with its end.
+        self.call_updated(call, events);
+    }
+
+    fn call_updated(&mut self, update: ToolCall, events: &mut AgentEvents) {
+        let has_real_plan = self.has_real_plan;
+        let Some(write) = self.write_of(&update.id) else {
+            return events.push(AgentEvent::ToolCallUpdated(self.with_skipped(update)));
+        };
+        let is_end = !write.is_over && update.status.is_some_and(ToolCallStatus::is_final);
+        let is_done =
+            update.status == Some(ToolCallStatus::Completed) && result_begins_with(&update, WRITTEN);
+        write.call.merge(update);
+        if is_end {
+            write.is_over = true;
+            let entries = std::mem::take(&mut write.entries);
+            if is_done && !has_real_plan {
+                events.push(AgentEvent::PlanUpdated(entries));
+            }
+        }
+    }
+
+    /// A request is a plan write's when it asks for just what the call announced. The id alone would not do: a model
+    /// that gives a command's call the same id would have it allowed unasked.
+    fn permission_requested(&mut self, mut request: AgentPermissionRequest) -> AgentPermissionRequest {
+        let asked = &request.tool_call;
+        let write = self.write_of(&asked.id).filter(|write| {
+            !write.is_over && asked.input == write.call.input && asked.title == write.call.title
+        });
+        if let Some(write) = write {
+            // Nobody was told of the call, so the request tells all.
+            let mut call = write.call.clone();
+            call.merge(request.tool_call);
+            request.tool_call = call;
+            request.plan_write = true;
+        }
+        request
+    }
+
+    fn with_skipped(&self, mut call: ToolCall) -> ToolCall {
+        if self.is_chatting
+            && call.status == Some(ToolCallStatus::Completed)
+            && result_begins_with(&call, SKIPPED)
+        {
+            call.status = Some(ToolCallStatus::Skipped);
+        }
+        call
+    }
+}
+
+impl EventFilter for GooseUpdates {
+    fn filter(&mut self, event: AgentEvent, events: &mut AgentEvents) {
+        match event {
+            AgentEvent::ToolCallStarted(call) => self.call_started(call, events),
+            AgentEvent::ToolCallUpdated(update) => self.call_updated(update, events),
+            AgentEvent::ToolOutput { ref tool_call_id, .. } if self.write_of(tool_call_id).is_some() => {}
+            AgentEvent::PermissionRequested(request) => {
+                events.push(AgentEvent::PermissionRequested(self.permission_requested(request)));
+            }
+            AgentEvent::PlanUpdated(entries) => {
+                self.has_real_plan = true;
+                events.push(AgentEvent::PlanUpdated(entries));
+            }
+            AgentEvent::ModeChanged(mode) => {
+                self.is_chatting = mode == Mode::Chat.as_str();
+                events.push(AgentEvent::ModeChanged(mode));
+            }
+            AgentEvent::ConfigOptionsUpdated(options) => {
+                let mode = options.iter().find(|option| option.id == "mode");
+                if let Some(mode) = mode.and_then(|option| option.current_value.as_deref()) {
+                    self.is_chatting = mode == Mode::Chat.as_str();
+                }
+                events.push(AgentEvent::ConfigOptionsUpdated(options));
+            }
+            AgentEvent::Notice(mut notice) => {
+                if notice.code == "agent-status" && notice.message.to_lowercase().contains("compact") {
+                    "compaction".clone_into(&mut notice.code);
+                }
+                events.push(AgentEvent::Notice(notice));
+            }
+            AgentEvent::PromptFinished { turn, result } => {
+                let result = result.map_err(|mut failure| {
+                    if failure.class == TurnErrorClass::AgentError {
+                        failure.class = classify(failure.code, &failure.message);
+                    }
+                    failure
+                });
+                events.push(AgentEvent::PromptFinished { turn, result });
+            }
+            event => events.push(event),
+        }
+    }
+}
+
+/// What goose's answer to a request says went wrong: its JSON-RPC code, and its message with the error's data.
+#[must_use]
+pub fn classify(code: Option<i64>, message: &str) -> TurnErrorClass {
+    /// The prompt's, the session's start's, and a change of provider's words.
+    const NO_PROVIDER: [&str; 4] =
+        ["Provider not set", "GOOSE_PROVIDER", "Could not create provider", "Configuration value not found"];
+    if NO_PROVIDER.iter().any(|words| message.contains(words)) {
+        TurnErrorClass::ProviderNotConfigured
+    } else if code == Some(AUTH_REQUIRED) {
+        TurnErrorClass::ProviderAuth
+    } else {
+        TurnErrorClass::AgentError
+    }
+}
+
+/// The plan that a call would write. `None` for any other call, and for a write without any list item.
+fn planned(call: &ToolCall) -> Option<Vec<PlanEntry>> {
+    if call.tool.as_deref() != Some(PLAN_TOOL) || call.extension.as_deref() != Some(PLAN_EXTENSION) {
+        return None;
+    }
+    match plan::parse(call.input.as_ref()?.get("content")?.as_str()?) {
+        ParsedPlan::Entries(entries) => Some(entries.into_iter().map(plan_entry).collect()),
+        ParsedPlan::Cleared => Some(Vec::new()),
+        ParsedPlan::NoItems => None,
+    }
+}
+
+fn plan_entry(entry: plan::PlanEntry) -> PlanEntry {
+    let status = match entry.status {
+        plan::PlanEntryStatus::Pending => PlanEntryStatus::Pending,
+        plan::PlanEntryStatus::InProgress => PlanEntryStatus::InProgress,
+        plan::PlanEntryStatus::Completed => PlanEntryStatus::Completed,
+    };
+    PlanEntry { content: entry.content, status, priority: PlanEntryPriority::Medium, depth: entry.depth }
+}
+
+/// Whether the first block of a call's result is text that begins so.
+fn result_begins_with(call: &ToolCall, words: &str) -> bool {
+    let first = call.content.as_ref().and_then(|content| content.first());
+    first
+        .and_then(|block| block.pointer("/content/text"))
+        .and_then(Value::as_str)
+        .is_some_and(|text| text.starts_with(words))
+}
+
+#[cfg(test)]
+mod tests;
