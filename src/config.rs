@@ -1,1 +1,151 @@
-//! (being built)
+//! Configuration in layers: the embedded `gander.default.toml`, a file, `GANDER_…` variables, flags.
+//!
+//! A later layer wins key by key. `GANDER_GOOSE__COMMAND` sets `goose.command`: the first `__` parts the
+//! section from the key, a second one a table's own key (`GANDER_GOOSE__ENV__OPENAI_HOST`). Lists may be
+//! TOML arrays or comma-separated text.
+//!
+//! One section is one file with a `validate()`. Every error is one line that names the key and where its
+//! value came from.
+//!
+//! Architecture invariant: no other module reads the environment. What others need from it is offered
+//! here (`Config::agent_environment`, `Config::goose_command`), read from an `Environment` that was
+//! handed in, so that tests never touch the process.
+
+mod auth;
+mod environment;
+mod error;
+mod goose;
+mod layers;
+mod limits;
+mod log;
+mod parse;
+mod permissions;
+mod secret;
+mod server;
+mod sessions;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+pub use auth::AuthSettings;
+pub use environment::Environment;
+pub use error::{ConfigError, Origin, Problem, Violation};
+pub use goose::{GooseSettings, Mode};
+pub use layers::Flag;
+pub use limits::LimitSettings;
+pub use log::{LogFormat, LogSettings};
+pub use permissions::{OnTimeout, PermissionSettings};
+pub use secret::Secret;
+pub use server::ServerSettings;
+pub use sessions::SessionSettings;
+pub use storage::{StorageSettings, StorageSync};
+
+use layers::Layers;
+
+/// The commented defaults: the lowest layer, and what `gander config` prints.
+pub const DEFAULTS: &str = include_str!("../gander.default.toml");
+
+/// The exit code for an unusable configuration (`EX_USAGE` of sysexits).
+pub const EXIT_CODE: u8 = 64;
+
+/// The whole configuration, checked and with its default folders filled in.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where gander listens and how it serves.
+    pub server: ServerSettings,
+    /// What gander keeps on disk.
+    pub storage: StorageSettings,
+    /// Who may call.
+    pub auth: AuthSettings,
+    /// How goose is started.
+    pub goose: GooseSettings,
+    /// What happens to goose's permission requests.
+    pub permissions: PermissionSettings,
+    /// How many sessions there may be, and where they work.
+    pub sessions: SessionSettings,
+    /// Bounds on everything that callers and agents send.
+    pub limits: LimitSettings,
+    /// gander's own log.
+    pub log: LogSettings,
+    /// What the variables were when the configuration was read.
+    #[serde(skip)]
+    environment: Environment,
+}
+
+impl Config {
+    /// Reads all layers and checks them: the defaults, `file`, the `GANDER_…` variables of `environment`,
+    /// and last the command line's `flags`.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is no TOML, when a key is unknown or has a value of the wrong type,
+    /// when a value breaks a rule of its section, and when a default folder cannot be told.
+    pub fn load(file: Option<&Path>, environment: Environment, flags: &[Flag]) -> Result<Self, ConfigError> {
+        let layers = Layers::read(file, &environment, flags)?;
+        let mut config: Self = layers.extract()?;
+        config.environment = environment;
+        config.resolve().and_then(|()| config.validate()).map_err(|violation| layers.locate(violation))?;
+        Ok(config)
+    }
+
+    /// Fills in what depends on the machine: default folders, and the defaults that `goose.env` sets.
+    fn resolve(&mut self) -> Result<(), Violation> {
+        self.server.resolve();
+        self.storage.resolve(&self.environment)?;
+        self.auth.resolve()?;
+        self.goose.resolve(&self.environment)
+    }
+
+    fn validate(&self) -> Result<(), Violation> {
+        self.server.validate()?;
+        self.storage.validate()?;
+        self.auth.validate(&self.server)?;
+        self.goose.validate()?;
+        self.permissions.validate()?;
+        self.sessions.validate()?;
+        self.limits.validate()?;
+        self.log.validate()
+    }
+
+    /// What goose inherits: gander's own variables that `goose.pass_env` names, sorted by name.
+    ///
+    /// `GANDER_…` variables, `GOOSE_PATH_ROOT` and `GOOSE_SERVER__SECRET_KEY` never pass, whatever is
+    /// listed; a value that is not UTF-8 is left out. `goose.env` is not in it: it is applied last of all.
+    #[must_use]
+    pub fn agent_environment(&self) -> Vec<(String, String)> {
+        self.environment.passed(&self.goose.pass_env)
+    }
+
+    /// The executable that `goose.command` means, or `None` when there is none: a bare name is looked for
+    /// on `PATH`, anything with a slash in it is a path.
+    #[must_use]
+    pub fn goose_command(&self) -> Option<PathBuf> {
+        self.environment.find_command(&self.goose.command)
+    }
+
+    /// The provider that goose will use when a caller names none: `goose.provider`, else the inherited
+    /// `GOOSE_PROVIDER`, else the one in `config.yaml` of `goose.config_dir`.
+    #[must_use]
+    pub fn provider(&self) -> Option<String> {
+        let inherited = || {
+            let passed = self.agent_environment().into_iter();
+            passed.filter(|(name, _)| name == "GOOSE_PROVIDER").map(|(_, value)| value).next()
+        };
+        self.goose
+            .provider
+            .clone()
+            .or_else(inherited)
+            .or_else(|| self.goose.provider_in_config_dir())
+            .filter(|provider| !provider.is_empty())
+    }
+
+    /// Whether goose has a provider set up. Whether its key works, only a model call can tell.
+    #[must_use]
+    pub fn provider_configured(&self) -> bool {
+        self.provider().is_some()
+    }
+}

@@ -1,0 +1,257 @@
+//! `[goose]`: how goose is started.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Environment;
+use super::environment::PREFIX;
+use super::error::{Problem, Violation};
+use super::parse;
+use super::secret::Secret;
+use super::server::check_positive;
+use super::storage::absolute;
+use crate::goose::catalogue;
+
+/// What callers may never set, by name. Ends of names are in [`DANGEROUS_ENDS`].
+const DANGEROUS_NAMES: [&str; 13] = [
+    "PATH",
+    "HOME",
+    "SHELL",
+    "BASH_ENV",
+    "ENV",
+    "NODE_OPTIONS",
+    "PYTHONPATH",
+    "EXTENSIONS",
+    "GOOSE_ADDITIONAL_CONFIG_FILES",
+    "GOOSE_PATH_ROOT",
+    "GOOSE_MODE",
+    "GOOSE_PROVIDER",
+    "GOOSE_MODEL",
+];
+/// Whoever sets a provider's host gets its key; a proxy sees everything.
+const DANGEROUS_ENDS: [&str; 9] =
+    ["_API_KEY", "_KEY", "_TOKEN", "_SECRET", "_HOST", "_BASE_URL", "_URL", "_ENDPOINT", "_PROXY"];
+/// The dynamic linker's, the server's and gander's own variables.
+const DANGEROUS_STARTS: [&str; 4] = ["LD_", "DYLD_", "GOOSE_SERVER__", PREFIX];
+
+/// `[goose]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GooseSettings {
+    /// The program: a name to look for on `PATH`, or a path.
+    pub command: String,
+    /// Extensions to start besides goose's own defaults, by their catalogue keys.
+    #[serde(deserialize_with = "parse::list")]
+    pub builtins: Vec<String>,
+    /// Extensions to switch off, by their catalogue keys.
+    #[serde(deserialize_with = "parse::list")]
+    pub disabled_extensions: Vec<String>,
+    /// The mode of a session whose caller names none.
+    #[serde(deserialize_with = "parse::word")]
+    pub mode: Mode,
+    /// The modes that callers may ask for.
+    #[serde(deserialize_with = "parse::list")]
+    pub allow_modes: Vec<Mode>,
+    /// The provider of a session whose caller names none; `None` leaves it to goose.
+    #[serde(deserialize_with = "parse::optional_text")]
+    pub provider: Option<String>,
+    /// The model of a session whose caller names none; `None` leaves it to goose.
+    #[serde(deserialize_with = "parse::optional_text")]
+    pub model: Option<String>,
+    /// Variables set for goose after all others. Mode, provider and model are no longer in it once loaded:
+    /// they have become the defaults above, which a caller's choice replaces.
+    #[serde(deserialize_with = "parse::variables")]
+    pub env: BTreeMap<String, Secret>,
+    /// Names and prefixes (`LC_*`) of gander's own variables that goose inherits.
+    #[serde(deserialize_with = "parse::list")]
+    pub pass_env: Vec<String>,
+    /// Names of the variables that a session's `env` may set.
+    #[serde(deserialize_with = "parse::list")]
+    pub caller_env: Vec<String>,
+    /// The folder that a session's goose configuration starts from, absolute once loaded; `None` starts it
+    /// empty.
+    #[serde(deserialize_with = "parse::optional_path")]
+    pub config_dir: Option<PathBuf>,
+    /// How long goose may take until a session is ready.
+    #[serde(deserialize_with = "parse::duration")]
+    pub start_timeout: Duration,
+    /// How long goose may take to end by itself once its input is closed.
+    #[serde(deserialize_with = "parse::duration")]
+    pub end_grace: Duration,
+}
+
+/// What goose asks about before it uses a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Nothing.
+    Auto,
+    /// Everything.
+    Approve,
+    /// What is not marked as reading only.
+    SmartApprove,
+    /// No tool runs.
+    Chat,
+}
+
+impl Mode {
+    /// The word that goose, callers and the configuration use.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Approve => "approve",
+            Self::SmartApprove => "smart_approve",
+            Self::Chat => "chat",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        [Self::Auto, Self::Approve, Self::SmartApprove, Self::Chat]
+            .into_iter()
+            .find(|mode| mode.as_str() == word)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl GooseSettings {
+    pub(super) fn resolve(&mut self, environment: &Environment) -> Result<(), Violation> {
+        if let Some(word) = self.env.remove("GOOSE_MODE") {
+            // goose takes an unknown mode for `auto`, hence it is checked here.
+            self.mode = Mode::from_word(word.expose().trim()).ok_or_else(|| {
+                let expected = "auto or approve or smart_approve or chat".to_owned();
+                let found = format!("{:?}", word.expose());
+                Violation::new("goose.env.GOOSE_MODE", Problem::Unexpected { expected, found })
+            })?;
+            if !self.allow_modes.contains(&self.mode) {
+                let problem = Problem::ModeNotAllowed { mode: self.mode.as_str() };
+                return Err(Violation::new("goose.env.GOOSE_MODE", problem));
+            }
+        }
+        if let Some(provider) = self.env.remove("GOOSE_PROVIDER") {
+            self.provider = Some(provider.expose().trim().to_owned()).filter(|text| !text.is_empty());
+        }
+        if let Some(model) = self.env.remove("GOOSE_MODEL") {
+            self.model = Some(model.expose().trim().to_owned()).filter(|text| !text.is_empty());
+        }
+        for names in [&mut self.builtins, &mut self.disabled_extensions] {
+            *names = keys_of(names);
+        }
+        self.config_dir = match &self.config_dir {
+            Some(folder) => Some(absolute("goose.config_dir", folder)?),
+            None => environment
+                .xdg_folder("XDG_CONFIG_HOME", ".config")
+                .ok()
+                .map(|folder| folder.join("goose"))
+                .filter(|folder| folder.is_dir()),
+        };
+        Ok(())
+    }
+
+    pub(super) fn validate(&self) -> Result<(), Violation> {
+        if self.command.trim().is_empty() {
+            return Err(Violation::new("goose.command", Problem::Empty));
+        }
+        check_extensions("goose.builtins", &self.builtins)?;
+        check_extensions("goose.disabled_extensions", &self.disabled_extensions)?;
+        if self.allow_modes.is_empty() {
+            return Err(Violation::new("goose.allow_modes", Problem::Empty));
+        }
+        if !self.allow_modes.contains(&self.mode) {
+            let problem = Problem::ModeNotAllowed { mode: self.mode.as_str() };
+            return Err(Violation::new("goose.mode", problem));
+        }
+        self.validate_variables()?;
+        check_positive("goose.start_timeout", self.start_timeout)
+    }
+
+    fn validate_variables(&self) -> Result<(), Violation> {
+        for (name, value) in &self.env {
+            let problem = if name == "GOOSE_PATH_ROOT" {
+                Problem::PathRoot
+            } else if name == "GOOSE_ADDITIONAL_CONFIG_FILES" || name == "EXTENSIONS" {
+                Problem::ExtensionsFromElsewhere
+            } else if name.starts_with(PREFIX) {
+                Problem::OwnVariable
+            } else if name.is_empty() || name.contains(['=', '\0']) {
+                Problem::NotAVariable { found: name.clone(), prefixes: false }
+            } else if value.expose().contains('\0') {
+                Problem::NulInValue
+            } else {
+                continue;
+            };
+            return Err(Violation::new(format!("goose.env.{name}"), problem));
+        }
+        for pattern in &self.pass_env {
+            if !is_variable_name(pattern.strip_suffix('*').unwrap_or(pattern)) {
+                let problem = Problem::NotAVariable { found: pattern.clone(), prefixes: true };
+                return Err(Violation::new("goose.pass_env", problem));
+            }
+        }
+        for name in &self.caller_env {
+            let problem = if !is_variable_name(name) {
+                Problem::NotAVariable { found: name.clone(), prefixes: false }
+            } else if is_dangerous(name) {
+                Problem::NotForCallers { name: name.clone() }
+            } else {
+                continue;
+            };
+            return Err(Violation::new("goose.caller_env", problem));
+        }
+        Ok(())
+    }
+
+    /// The provider that goose's own configuration file names. An unusable file names none.
+    pub(super) fn provider_in_config_dir(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct GooseConfiguration {
+            #[serde(rename = "GOOSE_PROVIDER")]
+            provider: Option<String>,
+        }
+        let text = std::fs::read_to_string(self.config_dir.as_ref()?.join("config.yaml")).ok()?;
+        serde_yaml_ng::from_str::<GooseConfiguration>(&text).ok()?.provider
+    }
+}
+
+/// The catalogue's keys for names as people write them, each once.
+fn keys_of(names: &[String]) -> Vec<String> {
+    let mut keys: Vec<String> = Vec::new();
+    for key in names.iter().map(|name| catalogue::key_of(name)) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+fn check_extensions(key: &str, names: &[String]) -> Result<(), Violation> {
+    match names.iter().find(|name| catalogue::find(name).is_none()) {
+        None => Ok(()),
+        Some(name) => {
+            let nearest = catalogue::nearest(name);
+            Err(Violation::new(key, Problem::UnknownExtension { name: name.clone(), nearest }))
+        }
+    }
+}
+
+fn is_variable_name(text: &str) -> bool {
+    !text.starts_with(|first: char| first.is_ascii_digit())
+        && !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn is_dangerous(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    DANGEROUS_NAMES.contains(&name.as_str())
+        || DANGEROUS_ENDS.iter().any(|end| name.ends_with(end))
+        || DANGEROUS_STARTS.iter().any(|start| name.starts_with(start))
+}

@@ -1,0 +1,70 @@
+//! `[limits]`: bounds on everything that callers and agents send.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::error::{Problem, Violation};
+use super::parse;
+use super::server::check_positive;
+
+/// More of anything is a mistyped number; channels and semaphores also have an upper limit of their own.
+const MOST: usize = 1_000_000;
+/// Sizes beyond 4 GiB are mistyped too.
+const LARGEST: usize = u32::MAX as usize;
+
+/// `[limits]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitSettings {
+    /// Bytes of a request's body.
+    pub body_bytes: usize,
+    /// Bytes of one line from goose; a longer one fails that session's goose.
+    pub line_bytes: usize,
+    /// Bytes of live output kept per tool call.
+    pub output_bytes: usize,
+    /// The longest that `Prefer: wait` can ask for.
+    #[serde(deserialize_with = "parse::duration")]
+    pub wait: Duration,
+    /// Event streams that one caller may have open.
+    pub streams_per_caller: usize,
+    /// Unanswered permission requests per session.
+    pub pending_permissions: usize,
+    /// Bytes of goose's standard error kept per session, the newest.
+    pub stderr_bytes: usize,
+    /// Messages of goose that may wait for their session.
+    pub event_queue: usize,
+    /// Bytes of an answer that is stored for an idempotency key.
+    pub idempotency_body_bytes: usize,
+}
+
+impl LimitSettings {
+    pub(super) fn validate(&self) -> Result<(), Violation> {
+        check_bytes("limits.body_bytes", self.body_bytes)?;
+        check_bytes("limits.line_bytes", self.line_bytes)?;
+        check_bytes("limits.output_bytes", self.output_bytes)?;
+        check_positive("limits.wait", self.wait)?;
+        check_count("limits.streams_per_caller", self.streams_per_caller)?;
+        check_count("limits.pending_permissions", self.pending_permissions)?;
+        check_bytes("limits.stderr_bytes", self.stderr_bytes)?;
+        check_count("limits.event_queue", self.event_queue)?;
+        check_bytes("limits.idempotency_body_bytes", self.idempotency_body_bytes)
+    }
+}
+
+/// Fails when a count is zero or absurd.
+pub(super) fn check_count(key: &str, found: usize) -> Result<(), Violation> {
+    check_range(key, found, MOST)
+}
+
+/// Fails when a size in bytes is zero or absurd.
+pub(super) fn check_bytes(key: &str, found: usize) -> Result<(), Violation> {
+    check_range(key, found, LARGEST)
+}
+
+fn check_range(key: &str, found: usize, max: usize) -> Result<(), Violation> {
+    if (1..=max).contains(&found) {
+        return Ok(());
+    }
+    Err(Violation::new(key, Problem::OutOfRange { found, min: 1, max }))
+}

@@ -1,0 +1,118 @@
+//! `[server]`: where gander listens and how it serves.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::error::{Problem, Violation};
+use super::limits::check_count;
+use super::parse;
+
+/// `[server]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerSettings {
+    /// The address to listen on.
+    #[serde(deserialize_with = "parse::socket_address")]
+    pub listen: SocketAddr,
+    /// Hosts that a request without a token may name besides the listen address and localhost, in lower
+    /// case, with or without a port.
+    #[serde(deserialize_with = "parse::list")]
+    pub allowed_hosts: Vec<String>,
+    /// Origins of browsers that may call, as `scheme://host[:port]` in lower case.
+    #[serde(deserialize_with = "parse::list")]
+    pub cors_origins: Vec<String>,
+    /// How long an event stream may be silent before a comment is sent.
+    #[serde(deserialize_with = "parse::duration")]
+    pub heartbeat: Duration,
+    /// How long running turns may go on after the signal to end.
+    #[serde(deserialize_with = "parse::duration")]
+    pub shutdown_grace: Duration,
+    /// How long a connection may take to send its request's headers.
+    #[serde(deserialize_with = "parse::duration")]
+    pub header_timeout: Duration,
+    /// Connections served at a time; more wait to be accepted.
+    pub max_connections: usize,
+}
+
+impl ServerSettings {
+    pub(super) fn validate(&self) -> Result<(), Violation> {
+        for host in &self.allowed_hosts {
+            if !is_host(host) {
+                return Err(Violation::new(
+                    "server.allowed_hosts",
+                    Problem::NotAHost { found: host.clone() },
+                ));
+            }
+        }
+        for origin in &self.cors_origins {
+            if !is_origin(origin) {
+                let problem = Problem::NotAnOrigin { found: origin.clone() };
+                return Err(Violation::new("server.cors_origins", problem));
+            }
+        }
+        for (key, duration) in
+            [("server.heartbeat", self.heartbeat), ("server.header_timeout", self.header_timeout)]
+        {
+            check_positive(key, duration)?;
+        }
+        check_count("server.max_connections", self.max_connections)
+    }
+
+    /// The comparisons are on exact bytes, and browsers send hosts in lower case.
+    pub(super) fn resolve(&mut self) {
+        for entry in self.allowed_hosts.iter_mut().chain(&mut self.cors_origins) {
+            entry.make_ascii_lowercase();
+        }
+    }
+}
+
+/// Fails when nothing would ever be waited for.
+pub(super) fn check_positive(key: &str, duration: Duration) -> Result<(), Violation> {
+    if duration.is_zero() { Err(Violation::new(key, Problem::ZeroDuration)) } else { Ok(()) }
+}
+
+/// Whether the text is `scheme://host[:port]` and nothing more (RFC 6454, section 6.2).
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    host.is_some_and(is_host)
+}
+
+/// Whether the text is a host name, IPv4 address or bracketed IPv6 address, perhaps with a port.
+fn is_host(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let host_is_fine = match host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
+        }
+    };
+    host_is_fine && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|number| number > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_host, is_origin};
+
+    #[test]
+    fn hosts_and_origins_are_told_from_addresses_of_pages() {
+        for host in
+            ["localhost", "a.example.org", "a.example.org:8080", "127.0.0.1:4665", "[::1]", "[::1]:80"]
+        {
+            assert!(is_host(host), "{host}");
+            assert!(is_origin(&format!("https://{host}")), "{host}");
+        }
+        for host in ["", "a b", "a/b", "::1", "[::1", "a:", "a:0", "a:70000", "*", "user@a", "https://a"] {
+            assert!(!is_host(host), "{host}");
+            assert!(!is_origin(&format!("http://{host}")), "{host}");
+        }
+        for origin in ["null", "*", "a.example.org", "https://a/", "https://a/b", "ftp://a", "https://"] {
+            assert!(!is_origin(origin), "{origin}");
+        }
+    }
+}

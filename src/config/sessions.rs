@@ -1,0 +1,37 @@
+//! `[sessions]`: how many there may be, and where they work.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::error::{Problem, Violation};
+use super::limits::check_count;
+use super::parse;
+
+/// `[sessions]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionSettings {
+    /// Sessions that may exist at a time.
+    pub max: usize,
+    /// Sessions that may have a running goose at a time.
+    pub max_running: usize,
+    /// Folders below which a caller's `cwd` must lie. Empty: any existing folder while only loopback is
+    /// listened on, none otherwise.
+    #[serde(deserialize_with = "parse::list")]
+    pub cwd_roots: Vec<PathBuf>,
+}
+
+impl SessionSettings {
+    pub(super) fn validate(&self) -> Result<(), Violation> {
+        check_count("sessions.max", self.max)?;
+        check_count("sessions.max_running", self.max_running)?;
+        match self.cwd_roots.iter().find(|root| !root.is_absolute()) {
+            None => Ok(()),
+            Some(root) => {
+                let problem = Problem::NotAbsolute { found: root.to_string_lossy().into_owned() };
+                Err(Violation::new("sessions.cwd_roots", problem))
+            }
+        }
+    }
+}

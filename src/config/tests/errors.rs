@@ -1,0 +1,254 @@
+//! The exact line of every error.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use super::super::{Config, Environment, Flag};
+use super::{environment, file_error, variable_error};
+
+/// Texts of a file and the one line that each is answered with.
+const IN_FILES: &[(&str, &str)] = &[
+    (
+        "[sever]\n",
+        "sever: no such key; there are server, storage, auth, goose, permissions, sessions, limits, log (in FILE)",
+    ),
+    ("[auth]\nrequierd = true", "auth.requierd: no such key; there are required, tokens_file (in FILE)"),
+    (
+        "listen = 1",
+        "listen: no such key; there are server, storage, auth, goose, permissions, sessions, limits, log (in FILE)",
+    ),
+    ("goose = 1", "goose: expected a section, found 1 (in FILE)"),
+    (
+        "[server]\nlisten = 4665",
+        "server.listen: expected an IP address and a port, such as \"127.0.0.1:4665\", found 4665 (in FILE)",
+    ),
+    (
+        "[server]\nheartbeat = \"soon\"",
+        "server.heartbeat: expected a duration of at most 365 days, such as \"15s\", found \"soon\" (in FILE)",
+    ),
+    (
+        "[server]\nheartbeat = \"1000years\"",
+        "server.heartbeat: expected a duration of at most 365 days, such as \"15s\", found \"1000years\" (in FILE)",
+    ),
+    ("[server]\nheartbeat = \"0s\"", "server.heartbeat: must be longer than zero (in FILE)"),
+    (
+        "[goose]\nmode = \"bogus\"",
+        "goose.mode: expected auto or approve or smart_approve or chat, found \"bogus\" (in FILE)",
+    ),
+    ("[goose]\nmode = 0", "goose.mode: expected a word, found 0 (in FILE)"),
+    (
+        "[goose]\nallow_modes = [\"approve\", \"yolo\"]",
+        "goose.allow_modes: expected auto or approve or smart_approve or chat, found \"yolo\" (in FILE)",
+    ),
+    ("[goose]\nallow_modes = []", "goose.allow_modes: must not be empty (in FILE)"),
+    (
+        "[goose]\nallow_modes = [\"approve\"]",
+        "goose.mode: smart_approve is not in goose.allow_modes (the default)",
+    ),
+    ("[goose]\nbuiltins = [1]", "goose.builtins: expected a string, found 1 (in FILE)"),
+    ("[goose]\nbuiltins = 1", "goose.builtins: expected a list or comma-separated text, found 1 (in FILE)"),
+    (
+        "[goose]\ndisabled_extensions = \"develper\"",
+        "goose.disabled_extensions: goose has no extension \"develper\"; did you mean developer? (in FILE)",
+    ),
+    (
+        "[goose]\nbuiltins = [\"nothing like it\"]",
+        "goose.builtins: goose has no extension \"nothing like it\" (in FILE)",
+    ),
+    ("[goose]\ncommand = \" \"", "goose.command: must not be empty (in FILE)"),
+    (
+        "[goose.env]\nGOOSE_PATH_ROOT = \"/x\"",
+        "goose.env.GOOSE_PATH_ROOT: may not be set, since every session has a goose home of its own below storage.dir; goose.config_dir says what it starts from (in FILE)",
+    ),
+    (
+        "[goose.env]\nEXTENSIONS = \"{}\"",
+        "goose.env.EXTENSIONS: may not be set, since goose would then switch extensions on past goose.disabled_extensions; use goose.builtins and goose.config_dir (in FILE)",
+    ),
+    (
+        "[goose.env]\nGANDER_INSTANCE = \"/x\"",
+        "goose.env.GANDER_INSTANCE: may not be set: variables that start with GANDER_ are gander's own (in FILE)",
+    ),
+    (
+        "[goose.env]\n\"A=B\" = \"/x\"",
+        "goose.env.A=B: \"A=B\" is not the name of an environment variable (in FILE)",
+    ),
+    ("[goose.env]\nA = \"secret\\u0000\"", "goose.env.A: the value holds a NUL character (in FILE)"),
+    (
+        "[goose.env]\nA = [\"secret\"]",
+        "goose.env.A: expected text, a number or a boolean, found a list (in FILE)",
+    ),
+    ("[goose]\nenv = \"secret\"", "goose.env: expected a table of variables, found text (in FILE)"),
+    (
+        "[goose.env]\nGOOSE_MODE = \"atuo\"",
+        "goose.env.GOOSE_MODE: expected auto or approve or smart_approve or chat, found \"atuo\" (in FILE)",
+    ),
+    (
+        "[goose]\npass_env = \"*\"",
+        "goose.pass_env: \"*\" is not the name of an environment variable, or a prefix such as OPENAI_* (in FILE)",
+    ),
+    (
+        "[goose]\ncaller_env = \"GOOSE_*\"",
+        "goose.caller_env: \"GOOSE_*\" is not the name of an environment variable (in FILE)",
+    ),
+    (
+        "[server]\ncors_origins = [\"https://a/\"]",
+        "server.cors_origins: \"https://a/\" is not an origin, such as https://app.example.org (no path, no slash at the end) (in FILE)",
+    ),
+    (
+        "[server]\nallowed_hosts = [\"http://a\"]",
+        "server.allowed_hosts: \"http://a\" is not a host name, such as gander.example.org or gander.example.org:4665 (in FILE)",
+    ),
+    (
+        "[server]\nmax_connections = 0",
+        "server.max_connections: expected a number from 1 to 1000000, found 0 (in FILE)",
+    ),
+    ("[sessions]\nmax = -1", "sessions.max: expected a whole number, found -1 (in FILE)"),
+    ("[sessions]\nmax = 1.5", "sessions.max: expected a whole number, found 1.5 (in FILE)"),
+    ("[sessions]\ncwd_roots = \"srv\"", "sessions.cwd_roots: \"srv\" is not an absolute path (in FILE)"),
+    (
+        "[limits]\nbody_bytes = 99999999999",
+        "limits.body_bytes: expected a number from 1 to 4294967295, found 99999999999 (in FILE)",
+    ),
+    (
+        "[permissions]\non_timeout = \"allow\"",
+        "permissions.on_timeout: expected reject, found \"allow\" (in FILE)",
+    ),
+    ("[permissions]\ntimeout = \"0s\"", "permissions.timeout: must be longer than zero (in FILE)"),
+    ("[storage]\nsync = true", "storage.sync: expected a word, found true (in FILE)"),
+    (
+        "[log]\nfilter = \"a=b=c\"",
+        "log.filter: \"a=b=c\" is not a log filter, such as info or gander=debug,warn (in FILE)",
+    ),
+    ("[log]\nfilter = \"\"", "log.filter: must not be empty (in FILE)"),
+    (
+        "[server]\nlisten = \"0.0.0.0:1\"\n[auth]\nrequired = false",
+        "auth.required: may be false only while server.listen is a loopback address, not 0.0.0.0:1 (in FILE)",
+    ),
+    ("[server]\n\nlisten = = 1", "FILE, line 3: invalid string, expected `\"`, `'`"),
+    (
+        "\"a\\nb\" = 1",
+        "a, b: no such key; there are server, storage, auth, goose, permissions, sessions, limits, log (in FILE)",
+    ),
+];
+
+#[test]
+fn errors_name_the_key_and_the_file() {
+    for (text, line) in IN_FILES {
+        assert_eq!(file_error(text), *line, "{text}");
+        assert_eq!(line.lines().count(), 1);
+    }
+}
+
+#[test]
+fn errors_name_the_variable_or_flag() {
+    for (name, value, line) in [
+        (
+            "GANDER_SERVER__LISTEN",
+            "localhost",
+            "server.listen: expected an IP address and a port, such as \"127.0.0.1:4665\", found \"localhost\" (set by GANDER_SERVER__LISTEN)",
+        ),
+        (
+            "GANDER_AUTH__REQUIRED",
+            "yes",
+            "auth.required: expected true or false, found \"yes\" (set by GANDER_AUTH__REQUIRED)",
+        ),
+        (
+            "GANDER_SESSIONS__MAX",
+            "many",
+            "sessions.max: expected a whole number, found \"many\" (set by GANDER_SESSIONS__MAX)",
+        ),
+        (
+            "GANDER_SESSIONS__MAX",
+            "1\nmax = 2",
+            "sessions.max: expected a whole number, found \"1\\nmax = 2\" (set by GANDER_SESSIONS__MAX)",
+        ),
+        (
+            "GANDER_GOOSE__BUILTINS",
+            "todo,mem ory,memroy",
+            "goose.builtins: goose has no extension \"memroy\"; did you mean memory? (set by GANDER_GOOSE__BUILTINS)",
+        ),
+        (
+            "GANDER_GOOSE__COLOUR",
+            "x",
+            "goose.colour: no such key; there are command, builtins, disabled_extensions, mode, allow_modes, provider, model, env, pass_env, caller_env, config_dir, start_timeout, end_grace (set by GANDER_GOOSE__COLOUR)",
+        ),
+        (
+            "GANDER_GOOSE__ENV__GOOSE_PATH_ROOT",
+            "x",
+            "goose.env.GOOSE_PATH_ROOT: may not be set, since every session has a goose home of its own below storage.dir; goose.config_dir says what it starts from (set by GANDER_GOOSE__ENV__GOOSE_PATH_ROOT)",
+        ),
+        (
+            "GANDER_SERVER_LISTEN",
+            "x",
+            "GANDER_SERVER_LISTEN: not a setting; a setting's variable is GANDER_<SECTION>__<KEY>",
+        ),
+        (
+            "GANDER_SERVER__",
+            "x",
+            "GANDER_SERVER__: not a setting; a setting's variable is GANDER_<SECTION>__<KEY>",
+        ),
+        (
+            "GANDER_SERVER",
+            "x",
+            "GANDER_SERVER: not a setting; a setting's variable is GANDER_<SECTION>__<KEY>",
+        ),
+    ] {
+        assert_eq!(variable_error(name, value), line, "{name}={value}");
+    }
+    let flags = [Flag { name: "--listen", key: "server.listen", value: "80".to_owned() }];
+    assert_eq!(
+        Config::load(None, environment(&[]), &flags).unwrap_err().to_string(),
+        "server.listen: expected an IP address and a port, such as \"127.0.0.1:4665\", found \"80\" (set by --listen)"
+    );
+    let broken = OsString::from_vec(vec![0xff]);
+    let variables = Environment::from_iter([(OsString::from("GANDER_GOOSE__MODEL"), broken)]);
+    assert_eq!(
+        Config::load(None, variables, &[]).unwrap_err().to_string(),
+        "goose.model: not valid UTF-8 (set by GANDER_GOOSE__MODEL)"
+    );
+}
+
+#[test]
+fn a_missing_file_and_a_missing_home_are_errors() {
+    let error = Config::load(Some(Path::new("/nowhere/gander.toml")), environment(&[]), &[]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot read the configuration file /nowhere/gander.toml: No such file or directory (os error 2)"
+    );
+    let error = Config::load(None, Environment::default(), &[]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "storage.dir: has no default here, since neither XDG_STATE_HOME nor HOME is an absolute path; name a folder (the default)"
+    );
+}
+
+#[test]
+fn nothing_that_leaks_or_opens_can_be_left_to_callers() {
+    for name in [
+        "PATH",
+        "LD_PRELOAD",
+        "ld_preload",
+        "OPENAI_API_KEY",
+        "OPENAI_HOST",
+        "OPENAI_BASE_URL",
+        "GOOSE_PATH_ROOT",
+        "GOOSE_MODE",
+        "GOOSE_PROVIDER",
+        "GOOSE_MODEL",
+        "GANDER_X",
+        "EXTENSIONS",
+        "GOOSE_ADDITIONAL_CONFIG_FILES",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "GITHUB_TOKEN",
+    ] {
+        assert_eq!(
+            variable_error("GANDER_GOOSE__CALLER_ENV", &format!("GOOSE_MAX_TURNS,{name}")),
+            format!(
+                "goose.caller_env: {name} may not be left to callers: it could leak a key, run another program \
+                 or change the mode (set by GANDER_GOOSE__CALLER_ENV)"
+            )
+        );
+    }
+}

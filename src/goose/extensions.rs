@@ -1,0 +1,153 @@
+//! Which of goose's extensions a session gets, from what the server and the session say.
+
+use std::collections::BTreeSet;
+
+use thiserror::Error;
+
+use super::catalogue::key_of;
+
+/// Subagents run their tools without asking, and an agent that can switch extensions on gets whatever was
+/// switched off. Hence both are off, in every mode, unless somebody names them.
+const OFF_UNLESS_NAMED: [&str; 2] = ["summon", "extensionmanager"];
+
+/// What one level says. Names may be written in any way that [`key_of`] understands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtensionLevel {
+    /// Extensions to start besides goose's defaults; `None` when the level says nothing about them.
+    pub builtins: Option<Vec<String>>,
+    /// Extensions to switch off. Within one level `builtins` wins.
+    pub disabled: Vec<String>,
+}
+
+/// What a session's goose is started with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtensionChoice {
+    /// Keys for `--with-builtin`, each once, in the order they were given.
+    pub builtins: Vec<String>,
+    /// Keys to switch off in the home's configuration. None of them is in `builtins`, since goose starts
+    /// what `--with-builtin` names whatever the configuration says.
+    pub switched_off: BTreeSet<String>,
+}
+
+/// A session may only narrow what the server allows.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("the server has switched off: {}", names.join(", "))]
+pub struct DisabledByServer {
+    /// The keys that the session named in its `builtins`.
+    pub names: Vec<String>,
+}
+
+impl ExtensionChoice {
+    /// Puts the two levels together. A session's `builtins` replaces the server's; its `disabled` adds to
+    /// the server's and takes names out of the server's `builtins`.
+    ///
+    /// # Errors
+    /// When the session's `builtins` names what the server has switched off.
+    pub fn resolve(server: &ExtensionLevel, session: &ExtensionLevel) -> Result<Self, DisabledByServer> {
+        let server_builtins = keys(server.builtins.as_deref().unwrap_or_default());
+        let off_by_server = switched_off(&server_builtins, &server.disabled);
+        let own_builtins = session.builtins.as_deref().map(keys);
+        let off_by_session = switched_off(own_builtins.as_deref().unwrap_or_default(), &session.disabled);
+        if let Some(own) = &own_builtins {
+            let names: Vec<String> =
+                own.iter().filter(|name| off_by_server.contains(*name)).cloned().collect();
+            if !names.is_empty() {
+                return Err(DisabledByServer { names });
+            }
+        }
+        // A server's list that the session has replaced no longer keeps anything on.
+        let off_by_server =
+            if own_builtins.is_some() { switched_off(&[], &server.disabled) } else { off_by_server };
+        let builtins = own_builtins.unwrap_or_else(|| {
+            server_builtins.into_iter().filter(|name| !off_by_session.contains(name)).collect()
+        });
+        let mut off: BTreeSet<String> = OFF_UNLESS_NAMED.map(str::to_owned).into();
+        off.extend(off_by_server);
+        off.extend(off_by_session);
+        off.retain(|name| !builtins.contains(name));
+        Ok(Self { builtins, switched_off: off })
+    }
+}
+
+/// What one level switches off. Without `developer` there is to be no shell, and the extension manager
+/// could bring it back.
+fn switched_off(builtins: &[String], disabled: &[String]) -> BTreeSet<String> {
+    let is_off = |name: &String| !builtins.contains(name);
+    let mut off: BTreeSet<String> = keys(disabled).into_iter().filter(is_off).collect();
+    if off.contains("developer") {
+        off.extend(Some("extensionmanager".to_owned()).filter(is_off));
+    }
+    off
+}
+
+/// The keys of the names, each once.
+fn keys(names: &[String]) -> Vec<String> {
+    let mut keys: Vec<String> = Vec::new();
+    for key in names.iter().map(|name| key_of(name)).filter(|key| !key.is_empty()) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DisabledByServer, ExtensionChoice, ExtensionLevel};
+
+    /// Names separated by spaces; `None` is a level that does not say.
+    fn level(builtins: Option<&str>, disabled: &str) -> ExtensionLevel {
+        let list = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        ExtensionLevel { builtins: builtins.map(list), disabled: list(disabled) }
+    }
+
+    #[test]
+    fn levels_are_put_together_as_documented() {
+        let unsaid = || level(None, "");
+        for (server, session, builtins, off) in [
+            // One level.
+            (level(Some("todo"), ""), unsaid(), "todo", "extensionmanager summon"),
+            (unsaid(), unsaid(), "", "extensionmanager summon"),
+            (level(Some("todo summon"), ""), unsaid(), "todo summon", "extensionmanager"),
+            (level(Some("Extension_Manager TODO todo"), ""), unsaid(), "extensionmanager todo", "summon"),
+            (level(Some("todo"), "apps"), unsaid(), "todo", "apps extensionmanager summon"),
+            (level(Some("apps"), "apps"), unsaid(), "apps", "extensionmanager summon"),
+            (level(Some("todo"), "developer"), unsaid(), "todo", "developer extensionmanager summon"),
+            (level(Some("extensionmanager"), "developer"), unsaid(), "extensionmanager", "developer summon"),
+            // The session's builtins replace the server's.
+            (level(Some("todo memory"), ""), level(Some("apps"), ""), "apps", "extensionmanager summon"),
+            (level(Some("todo"), ""), level(Some(""), ""), "", "extensionmanager summon"),
+            (level(Some("summon"), ""), level(Some("todo"), ""), "todo", "extensionmanager summon"),
+            (level(Some("todo"), ""), level(Some("summon"), ""), "summon", "extensionmanager"),
+            (level(Some("apps"), "apps"), level(Some("todo"), ""), "todo", "apps extensionmanager summon"),
+            (level(Some("apps"), "apps"), level(Some("apps"), ""), "apps", "extensionmanager summon"),
+            // The session's disabled names add, and come out of the server's builtins.
+            (level(Some("todo"), "apps"), level(None, "tom"), "todo", "apps extensionmanager summon tom"),
+            (level(Some("todo memory"), ""), level(None, "todo"), "memory", "extensionmanager summon todo"),
+            (level(Some("todo"), ""), level(Some("todo"), "todo"), "todo", "extensionmanager summon"),
+            (
+                level(Some("todo extensionmanager"), ""),
+                level(None, "developer"),
+                "todo",
+                "developer extensionmanager summon",
+            ),
+        ] {
+            let choice = ExtensionChoice::resolve(&server, &session).unwrap();
+            let switched_off: Vec<&str> = choice.switched_off.iter().map(String::as_str).collect();
+            assert_eq!(choice.builtins.join(" "), builtins, "{server:?} {session:?}");
+            assert_eq!(switched_off.join(" "), off, "{server:?} {session:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_cannot_bring_back_what_the_server_switched_off() {
+        for (server, session, names) in [
+            (level(Some("todo"), "developer"), level(Some("todo developer"), ""), &["developer"][..]),
+            (level(None, "developer"), level(Some("Extension_Manager"), ""), &["extensionmanager"]),
+            (level(None, "apps tom"), level(Some("tom apps"), "apps"), &["tom", "apps"]),
+        ] {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(ExtensionChoice::resolve(&server, &session), Err(DisabledByServer { names }));
+        }
+    }
+}
