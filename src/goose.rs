@@ -1,4 +1,4 @@
-//! What is goose's own: its extensions, a session's home, how it is started, the todo list as plan.
+//! What is goose's own: its extensions, a session's home, how it is started, what its updates mean.
 
 /// goose's extensions and their names.
 pub mod catalogue;

@@ -61,7 +61,7 @@ impl Default for Limits {
         Self {
             line_bytes: 16 * 1024 * 1024,
             bad_lines: 1000,
-            start_timeout: Duration::from_secs(60),
+            start_timeout: Duration::from_mins(1),
             request_timeout: Duration::from_secs(30),
         }
     }

@@ -112,11 +112,8 @@ impl StderrTail {
         // When something was dropped, the text may begin inside a secret, which nothing then recognises.
         let longest = self.redactor.longest();
         let maybe_secret = if bytes.len() >= self.limit + longest { longest } else { 0 };
-        let mut start = text.len().saturating_sub(self.limit).max(maybe_secret).min(text.len());
-        while !text.is_char_boundary(start) {
-            start += 1;
-        }
-        text[start..].to_owned()
+        let start = text.len().saturating_sub(self.limit).max(maybe_secret).min(text.len());
+        text[text.ceil_char_boundary(start)..].to_owned()
     }
 
     /// As [`StderrTail::text`], after the agent's exit: waits, for a short while only, until all was read.

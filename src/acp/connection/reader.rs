@@ -11,7 +11,7 @@ use agent_client_protocol_schema::v1::{
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
 use super::Connection;
@@ -106,13 +106,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {
                     connection.give_up("the agent closed its pipes and did not exit");
                 }
-                read = self.stdout.read_buf(&mut buffer), if is_open => match read {
-                    Ok(1..) => self.take(&mut buffer).await,
-                    Ok(0) | Err(_) => {
-                        is_open = false;
-                        overdue = overdue.or(Some(Instant::now() + CLOSED_GRACE));
-                        self.take_last_line().await;
-                    }
+                read = self.stdout.read_buf(&mut buffer), if is_open => if let Ok(1..) = read {
+                    self.take(&mut buffer).await;
+                } else {
+                    is_open = false;
+                    overdue = overdue.or(Some(Instant::now() + CLOSED_GRACE));
+                    self.take_last_line().await;
                 },
             }
         }
@@ -144,14 +143,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// The process is gone: reads what it left in the pipe. The time counts only while nothing comes, so that a slow
     /// core does not cost the last events.
     async fn drain(&mut self, buffer: &mut Vec<u8>) {
-        let (mut waited, mut drained) = (Duration::ZERO, 0);
-        while drained < DRAIN_BYTES && waited < DRAIN {
+        let (mut time, mut drained) = (DRAIN, 0);
+        while drained < DRAIN_BYTES {
             let begin = Instant::now();
-            match timeout_at(begin + (DRAIN - waited), self.stdout.read_buf(buffer)).await {
-                Ok(Ok(count @ 1..)) => drained += count,
-                Ok(Ok(0) | Err(_)) | Err(_) => break,
-            }
-            waited += begin.elapsed();
+            let Ok(Ok(count @ 1..)) = timeout(time, self.stdout.read_buf(buffer)).await else { break };
+            time = time.saturating_sub(begin.elapsed());
+            drained += count;
             self.take(buffer).await;
         }
         self.take_last_line().await;
@@ -160,12 +157,11 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// The process was killed, since it was given up.
     async fn killed(&mut self) -> AgentExit {
         let reason = self.inbox.connection.reason.get().cloned().unwrap_or_default();
-        let stderr_tail = match timeout(KILLED_GRACE, &mut self.exit).await {
-            Ok(exit) => exit.stderr_tail,
-            Err(_) => {
-                warn!("the agent's process lives on after it was killed");
-                String::new()
-            }
+        let stderr_tail = if let Ok(exit) = timeout(KILLED_GRACE, &mut self.exit).await {
+            exit.stderr_tail
+        } else {
+            warn!("the agent's process lives on after it was killed");
+            String::new()
         };
         AgentExit { how: reason, stderr_tail, class: TurnErrorClass::AgentUnresponsive }
     }
