@@ -28,7 +28,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let is_json = is_json(request.headers());
-        let bytes = Bytes::from_request(request, state).await.map_err(body_problem)?;
+        let bytes = in_time(Bytes::from_request(request, state)).await?.map_err(body_problem)?;
         if bytes.is_empty() {
             return parse_json(b"{}").map(Self);
         }
@@ -51,6 +51,15 @@ fn body_problem(rejection: BytesRejection) -> Problem {
     } else {
         Problem::new(Code::MalformedRequest, "the body could not be read").caused_by(rejection)
     }
+}
+
+/// How long a body may take to arrive: nobody holds a connection by sending a byte now and then.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bounds the time of reading a body; 400 over it.
+pub(super) async fn in_time<T>(read: impl Future<Output = T>) -> Result<T, Problem> {
+    let in_time = tokio::time::timeout(BODY_TIMEOUT, read).await;
+    in_time.map_err(|_| Problem::new(Code::MalformedRequest, "the body did not arrive in time"))
 }
 
 /// The body is over `limits.body_bytes`.
@@ -267,3 +276,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Preference {
         Self::of(&parts.headers)
     }
 }
+
+#[cfg(test)]
+mod tests;
