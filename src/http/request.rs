@@ -70,6 +70,10 @@ pub(super) fn body_too_large() -> Problem {
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // The first pass tells broken JSON (400) from JSON that does not fit (422), wherever in the body either is.
     serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| malformed_json(&error))?;
+    // serde also reads a list as a struct, field by field; callers that send one mean something else.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Problem::invalid("", "the body has to be a JSON object"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         if !error.inner().is_data() {

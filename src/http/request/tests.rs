@@ -88,8 +88,9 @@ async fn what_does_not_fit_is_named_by_a_pointer() {
         (r#"{"lines": [{"count": 1}, {"count": -1}]}"#, "/lines/1/count", "invalid value"),
         (r#"{"lines": [{"count": 1, "a/b~c": 0}]}"#, "/lines/0/a~1b~0c", "unknown field"),
         (r#"{"lines": [{}]}"#, "/lines/0", "missing field `count`"),
-        (r#"{"title": "a", "title": "b"}"#, "/title", "duplicate field"),
-        ("[1]", "", "invalid type"),
+        (r#"{"title": "a", "title": "b"}"#, "", "duplicate field `title`"),
+        ("[]", "", "has to be a JSON object"),
+        (" null", "", "has to be a JSON object"),
     ] {
         let (status, answer) = order(JSON, body).await;
         assert_eq!((status, answer["code"].as_str()), (422, Some("invalid-request")), "{body}");
