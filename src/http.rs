@@ -29,6 +29,9 @@ pub mod problem;
 pub mod request;
 pub mod server;
 
+#[cfg(test)]
+mod fake_settings;
+
 pub use auth::session_of;
 use request::Identifier;
 
@@ -94,6 +97,13 @@ pub fn router(api: Api) -> Router {
         .route("/openapi.json", get(openapi::openapi_json))
         .route("/v1/info", get(info::info))
         .route("/v1/extensions", get(catalogue::list));
-    // None of these routes answers with a stream that could be asked for again.
-    layers::apply(routes, api, |_, _, _| Box::pin(async { Err(TurnId::not_found()) }))
+    let shared = layers::Shared {
+        settings: Arc::clone(&api.settings),
+        callers: api.callers.clone(),
+        answers: Arc::clone(&api.answers),
+        tasks: api.tasks.clone(),
+        // None of these routes answers with a stream that could be asked for again.
+        stream_again: Arc::new(|_, _| Box::pin(async { Err(TurnId::not_found()) })),
+    };
+    layers::apply(routes, shared).with_state(api)
 }
