@@ -1,1 +1,93 @@
-//! (being built)
+//! The HTTP adapter: routes, bodies, problems, streams.
+//!
+//! Architecture invariant: nothing here knows goose, JSON-RPC or SQL. Handlers talk to the core's handles and to the
+//! ports [`host::HostFacts`] and [`idempotency::RememberedAnswers`]. A handler holds no state change between two
+//! awaits: a caller that leaves drops it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+
+use crate::session::agent::Mode;
+use crate::session::registry::Registry;
+use crate::shutdown::Tasks;
+
+pub mod auth;
+pub mod catalogue;
+pub mod health;
+pub mod host;
+pub mod idempotency;
+pub mod info;
+pub mod openapi;
+pub mod problem;
+pub mod request;
+
+pub use auth::session_of;
+
+/// What handlers work with. Cheap to clone.
+#[derive(Clone)]
+pub struct Api {
+    /// All sessions.
+    pub registry: Registry,
+    /// Who may call.
+    pub callers: auth::Callers,
+    /// Bounds and habits.
+    pub settings: Arc<HttpSettings>,
+    /// Answers to requests with an `Idempotency-Key`.
+    pub answers: Arc<dyn idempotency::RememberedAnswers>,
+    /// What the gateway knows about itself.
+    pub host: Arc<dyn host::HostFacts>,
+    /// The task tracker and the shutdown signals.
+    pub tasks: Tasks,
+}
+
+/// Bounds and habits of the HTTP side, from the configuration.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// Host names that requests may be addressed to, `name` or `name:port`; without a port every port counts.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of other web pages that may call, e.g. `https://example.org`.
+    pub cors_origins: Vec<String>,
+    /// How often a silent stream gets a comment.
+    pub heartbeat: Duration,
+    /// The largest request body, in bytes.
+    pub body_bytes: usize,
+    /// The longest wait that `Prefer: wait` gets.
+    pub wait: Duration,
+    /// Event streams that one caller may have open.
+    pub streams_per_caller: usize,
+    /// How long a connection may take to send a request's head.
+    pub header_timeout: Duration,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Whether callers have to show a token.
+    pub auth_required: bool,
+    /// Whether only the loopback interface is listened on.
+    pub loopback_only: bool,
+    /// Where sessions may work; see `sessions.cwd_roots`.
+    pub cwd_roots: Vec<PathBuf>,
+    /// The mode of sessions whose caller names none.
+    pub default_mode: Mode,
+    /// The modes that callers may ask for.
+    pub allow_modes: Vec<Mode>,
+    /// The provider of sessions whose caller names none; `None`: what the agent's configuration says.
+    pub default_provider: Option<String>,
+    /// The model of sessions whose caller names none.
+    pub default_model: Option<String>,
+    /// Environment variables that a session may set: names, or prefixes ending in `*`.
+    pub caller_env: Vec<String>,
+}
+
+/// Every route on one screen. What all of them have in common is in `layers`.
+pub fn router(api: Api) -> Router {
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/openapi.json", get(openapi::openapi_json))
+        .route("/v1/info", get(info::info))
+        .route("/v1/extensions", get(catalogue::list))
+        .with_state(api)
+}

@@ -1,0 +1,301 @@
+//! Callers: who makes a request, and what they may do.
+//!
+//! A caller shows a bearer token (RFC 6750); gander knows only the SHA-256 of each. Looking the hash up in a map tells
+//! a guesser nothing: the time it takes depends on the hash of the guess, which cannot be steered towards the hash of a
+//! token.
+
+mod generated;
+mod tokens;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use utoipa::ToSchema;
+
+pub use generated::{GeneratedToken, ensure_token};
+pub use tokens::TokensError;
+use tokens::{FileMark, TokenEntry, TokenSet};
+
+use super::Api;
+use super::problem::{Code, Problem};
+use super::request::Identifier;
+use crate::session::handle::SessionHandle;
+use crate::session::id::SessionId;
+use crate::shutdown::Tasks;
+
+/// How often a tokens file is looked at while nobody calls, so that streams of a removed token end.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+
+/// The SHA-256 of a token.
+pub type TokenHash = [u8; 32];
+
+/// What a caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// See its sessions and their events.
+    Read,
+    /// Make, change and delete sessions; begin and cancel turns.
+    Prompt,
+    /// Answer permission requests.
+    Approve,
+    /// All of it, for everybody's sessions.
+    Admin,
+}
+
+impl Role {
+    /// As in the tokens file and in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Prompt => "prompt",
+            Self::Approve => "approve",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// What a token may do when its entry does not say.
+    #[must_use]
+    pub fn default_set() -> BTreeSet<Self> {
+        [Self::Read, Self::Prompt, Self::Approve].into()
+    }
+}
+
+/// Who makes a request. As an extractor it gives the caller that the gate let in, else 401.
+#[derive(Clone)]
+pub struct Caller {
+    entry: Arc<TokenEntry>,
+    /// `None` where no token is needed.
+    token: Option<(TokenHash, watch::Receiver<Arc<TokenSet>>)>,
+}
+
+impl Caller {
+    /// The token's name: owns sessions, and is told as `by`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// What the caller may do, as its token's entry says.
+    #[must_use]
+    pub fn roles(&self) -> &BTreeSet<Role> {
+        &self.entry.roles
+    }
+
+    /// Whether the caller sees everybody's sessions.
+    #[must_use]
+    pub fn is_admin(&self) -> bool {
+        self.entry.roles.contains(&Role::Admin)
+    }
+
+    /// Whether the caller may see a session of `owner`.
+    #[must_use]
+    pub fn may_see(&self, owner: &str) -> bool {
+        self.is_admin() || self.name() == owner
+    }
+
+    /// Whether the caller showed a token, and did not just come from where none is needed.
+    #[must_use]
+    pub fn showed_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// 403 when the caller lacks a role. An admin has every role.
+    pub fn require(&self, role: Role) -> Result<(), Problem> {
+        if self.is_admin() || self.entry.roles.contains(&role) {
+            return Ok(());
+        }
+        let detail = format!("this takes the role {}, which the caller's token does not have", role.as_str());
+        Err(Problem::new(Code::RoleMissing, detail).with("role", role))
+    }
+
+    /// Completes when the token is no longer valid, or has lost a role that it had.
+    pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
+        let entry = Arc::clone(&self.entry);
+        let token = self.token.clone();
+        async move {
+            let Some((hash, mut sets)) = token else { return std::future::pending().await };
+            let holds = |set: &Arc<TokenSet>| {
+                set.get(&hash)
+                    .is_some_and(|now| now.name == entry.name && now.roles.is_superset(&entry.roles))
+            };
+            // An error means that the callers are gone, and with them every token.
+            let _ = sets.wait_for(|set| !holds(set)).await;
+        }
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").field("name", &self.entry.name).field("roles", &self.entry.roles).finish()
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(unauthenticated)
+    }
+}
+
+/// The same words for a missing and for a wrong token: which of both it was helps nobody but a guesser.
+pub(super) fn unauthenticated() -> Problem {
+    Problem::new(
+        Code::Unauthenticated,
+        "this takes the header `Authorization: Bearer <token>` with a valid token",
+    )
+}
+
+/// Everybody who may call. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Callers(Arc<Source>);
+
+#[derive(Debug)]
+enum Source {
+    /// No token is needed.
+    Anyone(Arc<TokenEntry>),
+    /// Tokens.
+    Tokens {
+        /// What is valid now. A watch, so that streams learn of a change.
+        valid: watch::Sender<Arc<TokenSet>>,
+        /// Where to look for a change.
+        file: Option<TokensFile>,
+    },
+}
+
+#[derive(Debug)]
+struct TokensFile {
+    path: PathBuf,
+    /// How the file was when it was last read. A standard mutex, held while the file is looked at and, after a change,
+    /// read: two calls at once must not apply an older reading over a newer one.
+    seen: Mutex<FileMark>,
+}
+
+impl Callers {
+    /// No token is needed: every call is the caller `anonymous` with the default roles (`auth.required = false`).
+    #[must_use]
+    pub fn anyone() -> Self {
+        let entry = TokenEntry { name: "anonymous".into(), roles: Role::default_set() };
+        Self(Arc::new(Source::Anyone(Arc::new(entry))))
+    }
+
+    /// One caller, with the token that gander made.
+    #[must_use]
+    pub fn of_generated(token: &GeneratedToken) -> Self {
+        let set = TokenSet::from([(hash(token.secret()), Arc::new(token.entry()))]);
+        Self(Arc::new(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: None }))
+    }
+
+    /// The callers of a tokens file, which is read again when it changes.
+    pub fn of_file(path: PathBuf) -> Result<Self, TokensError> {
+        let (mark, set) = tokens::read(&path)?;
+        let file = TokensFile { path, seen: Mutex::new(mark) };
+        Ok(Self(Arc::new(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: Some(file) })))
+    }
+
+    /// Looks at the tokens file again and again until the gateway stops.
+    pub fn watch(&self, tasks: &Tasks) {
+        if !matches!(&*self.0, Source::Tokens { file: Some(_), .. }) {
+            return;
+        }
+        let (callers, stop) = (self.clone(), tasks.soft().clone());
+        tasks.spawn(async move {
+            while stop.run_until_cancelled(tokio::time::sleep(WATCH_EVERY)).await.is_some() {
+                callers.refresh();
+            }
+        });
+    }
+
+    /// Who shows these headers; `None` without a valid token.
+    ///
+    /// Looks at the tokens file first, so that a removed token is refused by the very next call. That is one `stat` of
+    /// a local file, about a microsecond: handing it to another thread would cost more than it takes.
+    #[must_use]
+    pub fn identify(&self, headers: &HeaderMap) -> Option<Caller> {
+        match &*self.0 {
+            Source::Anyone(entry) => Some(Caller { entry: Arc::clone(entry), token: None }),
+            Source::Tokens { valid, .. } => {
+                let token = bearer(headers)?;
+                self.refresh();
+                let hash = hash(token);
+                let entry = Arc::clone(valid.borrow().get(&hash)?);
+                Some(Caller { entry, token: Some((hash, valid.subscribe())) })
+            }
+        }
+    }
+
+    fn refresh(&self) {
+        let Source::Tokens { valid, file: Some(file) } = &*self.0 else { return };
+        let mut seen = lock(&file.seen);
+        let now = FileMark::of(&file.path);
+        if !now.differs(&seen) {
+            return;
+        }
+        // One line per state of the file, not one per call.
+        let first_look = !now.same_state(&seen);
+        match tokens::read(&file.path) {
+            Ok((mark, set)) => {
+                *seen = mark;
+                if **valid.borrow() != set {
+                    tracing::info!(tokens = set.len(), "the tokens file has changed");
+                    valid.send_replace(Arc::new(set));
+                }
+            }
+            // Whoever takes the file away wants nobody in: a missing file fails closed.
+            Err(TokensError::Missing { .. }) => {
+                *seen = now;
+                if first_look {
+                    tracing::error!("the tokens file is gone: no token is valid until it is back");
+                    valid.send_replace(Arc::default());
+                }
+            }
+            // A file that cannot be read or understood is most often one that is being written, or one with a slip of
+            // the pen. It names nobody who is to be shut out, so the last good tokens stay: locking everybody out, and
+            // ending every stream, would do more harm. The error is in the log until the file is put right.
+            Err(error) => {
+                *seen = now;
+                if first_look {
+                    tracing::error!(%error, "the tokens file is not usable: the tokens read before stay valid");
+                }
+            }
+        }
+    }
+}
+
+fn lock(seen: &Mutex<FileMark>) -> MutexGuard<'_, FileMark> {
+    // A panic while it was held leaves an old mark: the file is read once more than needed.
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn hash(token: &str) -> TokenHash {
+    Sha256::digest(token).into()
+}
+
+/// The token of the `Authorization` header; `None` unless there is exactly one such header.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let value = values.next()?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (values.next().is_none() && scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The session that a caller names in a path: 404 for what is no id, what does not exist and what is somebody else's.
+pub fn session_of(api: &Api, caller: &Caller, id: &str) -> Result<SessionHandle, Problem> {
+    let session = api.registry.find(SessionId::identify(id)?).ok_or_else(SessionId::not_found)?;
+    if caller.may_see(session.owner()) { Ok(session) } else { Err(SessionId::not_found()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! The extensions that a session can have.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Api;
+use super::auth::{Caller, Role};
+use super::host::Extension;
+use super::problem::Problem;
+
+/// A list of extensions. It is short: there is only this page.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Extensions {
+    /// The extensions.
+    extensions: Vec<Extension>,
+    /// Always null.
+    next_cursor: Option<String>,
+}
+
+/// The extensions that a session can have. Which of them a session has loaded is in its snapshot.
+#[utoipa::path(
+    get,
+    path = "/v1/extensions",
+    operation_id = "listExtensions",
+    tag = "gateway",
+    responses(
+        (status = 200, description = "The catalogue.", body = Extensions),
+        (status = "4XX", response = super::openapi::Refused),
+    )
+)]
+pub async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<Extensions>, Problem> {
+    caller.require(Role::Read)?;
+    Ok(Json(Extensions { extensions: api.host.extensions(), next_cursor: None }))
+}

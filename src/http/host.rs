@@ -1,0 +1,53 @@
+//! The port to what the gateway knows about itself and its host; implemented where everything is wired together.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::session::agent::BoxFuture;
+
+/// The agent's program, as found on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentProgram {
+    /// Its name, e.g. `goose`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// Why the agent's program cannot be used. The text names no path of the host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AgentUnusable(pub String);
+
+/// One extension that the agent has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Extension {
+    /// The catalogue's key, as `builtins` and `disabled_extensions` take it.
+    #[schema(examples("developer"))]
+    pub name: String,
+    /// Whether a session has it without being asked for it.
+    pub default: bool,
+    /// What it gives the agent, for people.
+    pub provides: String,
+}
+
+/// What the gateway knows about itself and its host.
+pub trait HostFacts: Send + Sync + 'static {
+    /// gander's own version.
+    fn version(&self) -> &str;
+
+    /// How gander talks to agents: `stdio`.
+    fn transport(&self) -> &str;
+
+    /// Whether the built-in scripted model stands in for a provider.
+    fn demo(&self) -> bool;
+
+    /// Looks for the agent's program. Called on every readiness check: an implementation remembers for a while.
+    fn agent(&self) -> BoxFuture<Result<AgentProgram, AgentUnusable>>;
+
+    /// Whether the store takes something now.
+    fn storage_writable(&self) -> BoxFuture<bool>;
+
+    /// The extensions that a session can have, in the order to show them.
+    fn extensions(&self) -> Vec<Extension>;
+}

@@ -1,0 +1,92 @@
+//! The OpenAPI document, gathered from the handlers' own descriptions.
+
+use std::sync::LazyLock;
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use utoipa::openapi::OpenApi as Document;
+use utoipa::{OpenApi, ToResponse, ToSchema};
+
+use super::problem::FieldError;
+
+/// What the gateway says when it does not do what it was asked (RFC 9457). Problems have more members where the code
+/// is about something: `turn_id`, `permission`, `stderr_tail`, …
+#[derive(ToSchema)]
+#[schema(as = Problem)]
+#[expect(dead_code, reason = "only describes what `problem::Problem` writes")]
+pub(super) struct ProblemSchema {
+    /// `urn:gander:problem:<code>`.
+    #[schema(examples("urn:gander:problem:turn-in-progress"))]
+    r#type: String,
+    /// The code in words.
+    title: String,
+    /// The HTTP status.
+    status: u16,
+    /// What happened, for people.
+    detail: String,
+    /// What happened, for programs. Open.
+    #[schema(examples("turn-in-progress"))]
+    code: String,
+    /// The request's id, which is in the gateway's log, too.
+    request_id: String,
+    /// Which parts of the body are wrong.
+    errors: Option<Vec<FieldError>>,
+    /// When to try again, in seconds.
+    retry_after_s: Option<u64>,
+}
+
+/// The request was refused; `code` says why.
+#[derive(ToResponse)]
+#[response(description = "Refused; `code` says why.", content_type = "application/problem+json")]
+#[expect(dead_code, reason = "only describes what `problem::Problem` writes")]
+pub(super) struct Refused(ProblemSchema);
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "gander",
+        description = "An HTTP and server-sent events gateway in front of the goose agent."
+    ),
+    paths(
+        super::health::healthz,
+        super::health::readyz,
+        super::info::info,
+        super::catalogue::list,
+        openapi_json,
+    ),
+    components(schemas(ProblemSchema), responses(Refused))
+)]
+struct Gathered;
+
+/// The whole document.
+#[must_use]
+pub fn document() -> Document {
+    Gathered::openapi()
+}
+
+/// The whole document as it is printed and served: indented JSON in a stable order, with a line end.
+pub fn document_json() -> Result<String, serde_json::Error> {
+    let mut text = serde_json::to_string_pretty(&document())?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// This document.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    operation_id = "getOpenApi",
+    tag = "gateway",
+    security(()),
+    responses(
+        (status = 200, description = "The OpenAPI document.", content_type = "application/json"),
+        (status = 421, response = Refused),
+    )
+)]
+pub async fn openapi_json() -> Response {
+    static TEXT: LazyLock<Result<String, serde_json::Error>> = LazyLock::new(document_json);
+    match &*TEXT {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text.as_str()).into_response(),
+        Err(error) => super::problem::Problem::internal(error).into_response(),
+    }
+}
