@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::session::agent::Mode;
 use crate::session::registry::Registry;
@@ -21,9 +21,20 @@ pub mod health;
 pub mod host;
 pub mod idempotency;
 pub mod info;
+pub mod events;
+pub mod messages;
 pub mod openapi;
+pub mod permissions;
+pub mod plan;
 pub mod problem;
+mod prompt;
 pub mod request;
+pub mod sessions;
+pub mod stream;
+pub mod turns;
+
+#[cfg(test)]
+mod fake_log;
 
 pub use auth::session_of;
 
@@ -40,6 +51,8 @@ pub struct Api {
     pub answers: Arc<dyn idempotency::RememberedAnswers>,
     /// What the gateway knows about itself.
     pub host: Arc<dyn host::HostFacts>,
+    /// The event streams that callers have open.
+    pub streams: stream::OpenStreams,
     /// The task tracker and the shutdown signals.
     pub tasks: Tasks,
 }
@@ -89,5 +102,22 @@ pub fn router(api: Api) -> Router {
         .route("/openapi.json", get(openapi::openapi_json))
         .route("/v1/info", get(info::info))
         .route("/v1/extensions", get(catalogue::list))
+        .route("/v1/permissions", get(permissions::list_permissions))
+        .route("/v1/sessions", get(sessions::list_sessions).post(sessions::create_session))
+        .route(
+            "/v1/sessions/{session_id}",
+            get(sessions::get_session).patch(sessions::update_session).delete(sessions::delete_session),
+        )
+        .route("/v1/sessions/{session_id}/events", get(events::stream_events))
+        .route("/v1/sessions/{session_id}/messages", get(messages::list_messages))
+        .route("/v1/sessions/{session_id}/permissions", get(permissions::list_session_permissions))
+        .route(
+            "/v1/sessions/{session_id}/permissions/{permission_id}",
+            get(permissions::get_permission).post(permissions::answer_permission),
+        )
+        .route("/v1/sessions/{session_id}/plan", get(plan::get_plan))
+        .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
+        .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
+        .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn))
         .with_state(api)
 }

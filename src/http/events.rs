@@ -112,6 +112,10 @@ fn event_kinds(names: &str) -> Result<EventKinds, Problem> {
     ),
     responses(
         (status = 200, description = "The events.", content_type = "text/event-stream", body = String),
+        (status = "4XX", response = super::openapi::Refused),
+        (status = 400, description = "`malformed-request`: a cursor or a type that is none", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`at-capacity`: too many open streams", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
     ),
 )]
 pub async fn stream_events(
@@ -133,7 +137,10 @@ pub async fn stream_events(
 pub(super) fn reserve_stream(api: &Api, caller: &Caller) -> Result<OpenStream, Problem> {
     let limit = api.settings.streams_per_caller;
     api.streams.open(caller.name(), limit).ok_or_else(|| {
-        Problem::new(Code::AtCapacity, format!("this caller has {limit} event streams open, as many as it may"))
+        Problem::new(
+            Code::AtCapacity,
+            format!("this caller has {limit} event streams open, as many as it may"),
+        )
     })
 }
 
@@ -166,10 +173,11 @@ fn ended(api: &Api, caller: &Caller) -> Ended {
 
 /// The stream is counted as open until its body is dropped.
 fn sse_response(subscription: Subscription, counted: OpenStream) -> Response {
-    let chunks = futures_util::stream::unfold((subscription, counted), async |(mut subscription, counted)| {
-        let chunk = subscription.next_chunk().await?;
-        Some((Ok::<_, Infallible>(chunk), (subscription, counted)))
-    });
+    let chunks =
+        futures_util::stream::unfold((subscription, counted), async |(mut subscription, counted)| {
+            let chunk = subscription.next_chunk().await?;
+            Some((Ok::<_, Infallible>(chunk), (subscription, counted)))
+        });
     let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

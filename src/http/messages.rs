@@ -2,12 +2,19 @@
 
 use std::borrow::Cow;
 
+use axum::Json;
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::session::id::{EventId, Timestamp, TurnId};
+use super::Api;
+use super::auth::{Caller, Role, session_of};
+use super::problem::Problem;
+use super::request::{PageRequest, PathText, QueryParams};
+use crate::session::id::{EventId, SessionId, Timestamp, TurnId};
+use crate::session::log::{SessionLog, Store, StoreError};
 use crate::session::turn::Prompt;
 
 /// Events read from the store at once.
@@ -138,20 +145,95 @@ impl MessagePage {
         let Some(piece) = Piece::of_event(json) else {
             return Room::Left;
         };
-        match self.messages.last_mut().filter(|last| last.id == piece.id && last.role == piece.role) {
-            Some(last) => last.text.push_str(&piece.text),
-            None if self.messages.len() >= self.limit || self.bytes >= PAGE_BYTES => return Room::Full,
-            None => self.messages.push(Message {
+        if let Some(last) =
+            self.messages.last_mut().filter(|last| last.id == piece.id && last.role == piece.role)
+        {
+            last.text.push_str(&piece.text);
+        } else if self.messages.len() >= self.limit || self.bytes >= PAGE_BYTES {
+            return Room::Full;
+        } else {
+            self.messages.push(Message {
                 id: piece.id,
                 role: piece.role,
                 turn_id: piece.turn_id,
                 text: piece.text.into_owned(),
                 content: piece.content,
                 created_at: piece.time,
-            }),
+            });
         }
         self.bytes += json.len();
         self.taken = id;
         Room::Left
     }
 }
+
+/// Which part of the list of messages.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct MessagesQuery {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// List a session's messages
+///
+/// The conversation, oldest first, with the pieces of each message joined. A message that is still being written is
+/// given as far as it is; its further pieces come behind `last_event_id`.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{session_id}/messages",
+    operation_id = "listMessages",
+    tag = "sessions",
+    params(("session_id" = SessionId, Path, description = "The session."), MessagesQuery),
+    responses(
+        (status = 200, description = "The messages.", body = MessageList),
+        (status = "4XX", response = super::openapi::Refused),
+        (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_messages(
+    State(api): State<Api>,
+    caller: Caller,
+    PathText(session_id): PathText<String>,
+    QueryParams(query): QueryParams<MessagesQuery>,
+) -> Result<Json<MessageList>, Problem> {
+    caller.require(Role::Read)?;
+    let session = session_of(&api, &caller, &session_id)?;
+    // The cursor is the id of the last event of the page before.
+    let (page, limit) = PageRequest::<u64>::new(query.limit, query.cursor.as_deref())?.to_store();
+    let after = EventId(page.before.unwrap_or(0));
+    Ok(Json(read_messages(api.registry.store().as_ref(), session.log(), after, limit).await?))
+}
+
+/// The messages behind `after`, up to the log's head of now.
+async fn read_messages(
+    store: &dyn Store,
+    log: &SessionLog,
+    after: EventId,
+    limit: usize,
+) -> Result<MessageList, StoreError> {
+    let until = log.head().committed;
+    let mut page = MessagePage::new(limit);
+    let mut cursor = after;
+    loop {
+        let events = store.message_events(log.number(), cursor, until, READ_EVENTS).await?;
+        for (id, json) in &events {
+            if page.offer(*id, json) == Room::Full {
+                let next_cursor = Some(page.taken.to_string());
+                return Ok(MessageList { messages: page.messages, next_cursor, last_event_id: until });
+            }
+            cursor = *id;
+        }
+        if events.len() < READ_EVENTS {
+            return Ok(MessageList { messages: page.messages, next_cursor: None, last_event_id: until });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
 use super::auth::{Caller, Role, session_of};
-use super::problem::{Code, Problem};
+use super::problem::{Code, FieldError, Problem};
 use super::request::{Identifier, JsonBody, PageRequest, PathText, QueryParams, next_cursor};
 use crate::session::id::{PermissionId, SessionId};
 use crate::session::log::{Owner, PermissionsOf};
@@ -85,7 +85,6 @@ impl PermissionAnswer {
 }
 
 fn unknown_option(field: &str, offered: &str) -> Problem {
-    use super::problem::FieldError;
     let error = FieldError::new(format!("/{field}"), format!("must be {offered}"));
     Problem::new(Code::UnknownPermissionOption, format!("{field} must be {offered}")).errors(vec![error])
 }
@@ -99,7 +98,11 @@ fn unknown_option(field: &str, offered: &str) -> Problem {
     operation_id = "listPermissions",
     tag = "permissions",
     params(PermissionsQuery),
-    responses((status = 200, description = "The requests.", body = PermissionList)),
+    responses(
+        (status = 200, description = "The requests.", body = PermissionList),
+        (status = "4XX", response = super::openapi::Refused),
+        (status = 503, description = "`storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    ),
 )]
 pub async fn list_permissions(
     State(api): State<Api>,
@@ -119,7 +122,12 @@ pub async fn list_permissions(
     operation_id = "listSessionPermissions",
     tag = "permissions",
     params(("session_id" = SessionId, Path, description = "The session."), PermissionsQuery),
-    responses((status = 200, description = "The requests.", body = PermissionList)),
+    responses(
+        (status = 200, description = "The requests.", body = PermissionList),
+        (status = "4XX", response = super::openapi::Refused),
+        (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    ),
 )]
 pub async fn list_session_permissions(
     State(api): State<Api>,
@@ -158,7 +166,12 @@ pub(super) fn visible_to(caller: &Caller) -> Owner {
         ("session_id" = SessionId, Path, description = "The session."),
         ("permission_id" = PermissionId, Path, description = "The request."),
     ),
-    responses((status = 200, description = "The request.", body = Permission)),
+    responses(
+        (status = 200, description = "The request.", body = Permission),
+        (status = "4XX", response = super::openapi::Refused),
+        (status = 404, description = "`session-not-found`, `permission-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    ),
 )]
 pub async fn get_permission(
     State(api): State<Api>,
@@ -184,7 +197,14 @@ pub async fn get_permission(
         ("permission_id" = PermissionId, Path, description = "The request."),
     ),
     request_body = PermissionAnswer,
-    responses((status = 200, description = "The request with its outcome.", body = Permission)),
+    responses(
+        (status = 200, description = "The request with its outcome.", body = Permission),
+        (status = "4XX", response = super::openapi::Refused),
+        (status = 404, description = "`session-not-found`, `permission-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 409, description = "`permission-already-resolved` with `permission`, `idempotency-key-reused`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 422, description = "`invalid-request`, `unknown-permission-option`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    ),
 )]
 pub async fn answer_permission(
     State(api): State<Api>,

@@ -19,7 +19,11 @@ use crate::session::plan::Plan;
     operation_id = "getPlan",
     tag = "sessions",
     params(("session_id" = SessionId, Path, description = "The session.")),
-    responses((status = 200, description = "The plan.", body = Plan)),
+    responses(
+        (status = 200, description = "The plan.", body = Plan),
+        (status = "4XX", response = super::openapi::Refused),
+        (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    ),
 )]
 pub async fn get_plan(
     State(api): State<Api>,

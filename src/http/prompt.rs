@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::problem::FieldError;
+use super::problem::{FieldError, pointer_token};
 use crate::session::turn::Prompt;
 
 /// What is wrong with a prompt: where, and what.
@@ -28,16 +28,12 @@ pub(super) fn prompt_of(value: Value) -> Result<Prompt, Faults> {
                 Ok(Prompt::Blocks(blocks))
             }
         }
-        _ => Err(vec![fault("/prompt", "must be text or a list of content blocks")]),
+        _ => Err(vec![FieldError::new("/prompt", "must be text or a list of content blocks")]),
     }
 }
 
-fn fault(pointer: impl Into<String>, detail: impl Into<String>) -> FieldError {
-    FieldError { pointer: pointer.into(), detail: detail.into() }
-}
-
 fn empty_prompt() -> FieldError {
-    fault("/prompt", "must not be empty")
+    FieldError::new("/prompt", "must not be empty")
 }
 
 fn is_blank_text(block: &Value) -> bool {
@@ -47,10 +43,10 @@ fn is_blank_text(block: &Value) -> bool {
 fn faults_of_block(index: usize, block: &Value) -> Faults {
     let at = format!("/prompt/{index}");
     let Some(fields) = block.as_object() else {
-        return vec![fault(at, "must be a content block")];
+        return vec![FieldError::new(at, "must be a content block")];
     };
     let Some(kind) = fields.get("type").and_then(Value::as_str) else {
-        return vec![fault(format!("{at}/type"), "must be text, image or resource")];
+        return vec![FieldError::new(format!("{at}/type"), "must be text, image or resource")];
     };
     let mut check = FieldCheck { at: &at, fields, faults: Vec::new() };
     match kind {
@@ -89,7 +85,7 @@ struct FieldCheck<'a> {
 
 impl FieldCheck<'_> {
     fn refuse(&mut self, field: &str, detail: &str) {
-        self.faults.push(fault(format!("{}/{}", self.at, super::problem::pointer_token(field)), detail));
+        self.faults.push(FieldError::new(format!("{}/{}", self.at, pointer_token(field)), detail));
     }
 
     fn text(&mut self, field: &str) {
@@ -101,7 +97,8 @@ impl FieldCheck<'_> {
     fn image_type(&mut self) {
         let is_image = |name: &str| {
             name.strip_prefix("image/").is_some_and(|format| {
-                !format.is_empty() && format.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+                !format.is_empty()
+                    && format.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
             })
         };
         if !self.fields.get("mimeType").and_then(Value::as_str).is_some_and(is_image) {
@@ -195,7 +192,10 @@ mod tests {
             (json!([{"type": "text", "text": "a"}, {"type": "text"}]), vec!["/prompt/1/text"]),
             (json!([{"type": "text", "text": "a", "a/b": 1}]), vec!["/prompt/0/a~1b"]),
             (json!([{"type": "text", "text": "a", "annotations": 1}]), vec!["/prompt/0/annotations"]),
-            (json!([{"type": "image", "mimeType": "text/plain", "data": "aGk="}]), vec!["/prompt/0/mimeType"]),
+            (
+                json!([{"type": "image", "mimeType": "text/plain", "data": "aGk="}]),
+                vec!["/prompt/0/mimeType"],
+            ),
             (json!([{"type": "image", "mimeType": "image/png"}]), vec!["/prompt/0/data"]),
             (
                 json!([{"type": "image", "mimeType": "image/png", "data": "aGk=", "uri": "file:///a"}]),

@@ -133,6 +133,16 @@ pub enum StreamResetReason {
     CursorBeyondHead,
 }
 
+/// Why a subscription goes on.
+enum Wake {
+    /// There are events behind its cursor.
+    Events,
+    /// A comment is due.
+    Heartbeat,
+    /// There will be nothing more.
+    Over,
+}
+
 /// Done when a stream has to end although its log goes on.
 pub(super) type Ended = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 
@@ -214,19 +224,23 @@ impl Subscription {
             }
             let cursor = self.cursor;
             // Biased: an end is not put off by what there is to read, a heartbeat not by events that are not selected.
-            let head = tokio::select! {
+            let wake = tokio::select! {
                 biased;
-                () = &mut self.ended => None,
-                _ = self.heartbeat.tick() => return Some(self.heartbeat_chunk()),
+                () = &mut self.ended => Wake::Over,
+                _ = self.heartbeat.tick() => Wake::Heartbeat,
                 head = self.head.wait_for(|head| head.committed > cursor || head.closed || head.failed) => {
-                    head.ok().map(|head| *head)
+                    // At the head of a log that gets no further there is nothing to wait for.
+                    head.map_or(Wake::Over, |head| if head.committed > cursor { Wake::Events } else { Wake::Over })
                 }
             };
-            // At the head of a log that gets no further there is nothing to wait for.
-            let Some(_) = head.filter(|head| head.committed > cursor) else {
-                self.done = true;
-                return None;
-            };
+            match wake {
+                Wake::Events => {}
+                Wake::Heartbeat => return Some(self.heartbeat_chunk()),
+                Wake::Over => {
+                    self.done = true;
+                    return None;
+                }
+            }
             match self.log.read(cursor).await {
                 Ok(Some(run)) => {
                     if let Some(chunk) = self.take(&run) {
