@@ -17,11 +17,13 @@ use crate::shutdown::Tasks;
 
 pub mod auth;
 pub mod catalogue;
+pub mod gate;
 pub mod health;
 pub mod host;
 pub mod idempotency;
 pub mod info;
 pub mod events;
+mod layers;
 pub mod messages;
 pub mod openapi;
 pub mod permissions;
@@ -29,6 +31,7 @@ pub mod plan;
 pub mod problem;
 mod prompt;
 pub mod request;
+pub mod server;
 pub mod sessions;
 pub mod stream;
 pub mod turns;
@@ -96,7 +99,7 @@ pub struct HttpSettings {
 
 /// Every route on one screen. What all of them have in common is in `layers`.
 pub fn router(api: Api) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi_json))
@@ -118,6 +121,6 @@ pub fn router(api: Api) -> Router {
         .route("/v1/sessions/{session_id}/plan", get(plan::get_plan))
         .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
-        .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn))
-        .with_state(api)
+        .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn));
+    layers::apply(routes, api, turns::stream_again)
 }

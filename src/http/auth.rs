@@ -137,7 +137,10 @@ impl Caller {
 
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller").field("name", &self.entry.name).field("roles", &self.entry.roles).finish()
+        f.debug_struct("Caller")
+            .field("name", &self.entry.name)
+            .field("roles", &self.entry.roles)
+            .finish_non_exhaustive()
     }
 }
 
@@ -193,7 +196,7 @@ impl Callers {
     /// One caller, with the token that gander made.
     #[must_use]
     pub fn of_generated(token: &GeneratedToken) -> Self {
-        let set = TokenSet::from([(hash(token.secret()), Arc::new(token.entry()))]);
+        let set = TokenSet::from([(hash(token.secret()), Arc::new(generated::owner_entry()))]);
         Self(Arc::new(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: None }))
     }
 

@@ -1,7 +1,36 @@
 //! `Idempotency-Key`: the same request again gets the answer of the first.
+//!
+//! Only answers that made something (2xx) are kept: a request that was refused made nothing, and trying it again is
+//! what its caller wants. The work runs in a task of its own, so that a caller who leaves changes nothing: the work is
+//! done and its answer is kept for when the caller comes back. A second request waits for the first in a map of what
+//! runs in this process; the store knows what was finished, and over restarts.
+//!
+//! A gateway that dies in the middle of a request leaves it "in progress" in the store with nobody working on it. The
+//! same request again then runs anew: nobody can tell how far the first came, and nobody was told that it succeeded.
+//!
+//! An event stream is not kept byte by byte. Its answer has a `Location` header with the turn's path, that is what is
+//! kept, and the same request again is answered with the same turn's events from the log ([`StreamAgain`]).
 
-use axum::body::Bytes;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tracing::Instrument;
+
+use super::Api;
+use super::auth::Caller;
+use super::layers::catch_panic;
+use super::problem::{Code, Problem};
+use super::request::body_too_large;
 use crate::session::agent::BoxFuture;
 use crate::session::log::StoreError;
 
@@ -45,4 +74,264 @@ pub trait RememberedAnswers: Send + Sync + 'static {
 
     /// Forgets a request that made nothing, so that it counts as new again.
     fn forget(&self, key: AnswerKey) -> BoxFuture<Result<(), StoreError>>;
+}
+
+/// Answers a request whose first answer was an event stream: with the events of the turn at the path `location`, from
+/// its first on.
+pub type StreamAgain = fn(api: Api, caller: Caller, location: String) -> BoxFuture<Result<Response, Problem>>;
+
+/// The longest key.
+const MAX_KEY: usize = 255;
+
+/// Requests with a key that may run at once.
+const MAX_RUNNING: usize = 1024;
+
+/// The largest answer that is kept, in bytes. A session's snapshot or a turn is far smaller.
+const MAX_STORED_BYTES: u64 = 1 << 20;
+
+/// The headers worth repeating.
+const KEPT_HEADERS: [HeaderName; 3] =
+    [header::CONTENT_TYPE, header::LOCATION, HeaderName::from_static("preference-applied")];
+
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// What the layer works with. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Memory {
+    api: Api,
+    stream_again: StreamAgain,
+    running: Running,
+}
+
+impl Memory {
+    pub(super) fn new(api: Api, stream_again: StreamAgain) -> Self {
+        Self { api, stream_again, running: Running::default() }
+    }
+
+    async fn answer(self, request: Request, next: Next) -> Result<Response, Problem> {
+        if request.method() != Method::POST {
+            return Ok(next.run(request).await);
+        }
+        let (Some(text), Some(caller)) =
+            (key_text(request.headers())?, request.extensions().get::<Caller>().cloned())
+        else {
+            return Ok(next.run(request).await);
+        };
+        let (parts, body) = request.into_parts();
+        let body = read_body(body, self.api.settings.body_bytes).await?;
+        let key = answer_key(&caller, &parts, &text);
+        let body_hash = Sha256::digest(&body).into();
+        let claim = loop {
+            match self.running.claim(key, body_hash)? {
+                Ok(claim) => break claim,
+                // It only ever ends: its sender is dropped.
+                Err(mut other) => while other.changed().await.is_ok() {},
+            }
+        };
+        let request = Request::from_parts(parts, Body::from(body));
+        let tasks = self.api.tasks.clone();
+        let hard = tasks.hard().clone();
+        let work =
+            async move { hard.run_until_cancelled(self.work(claim, body_hash, caller, request, next)).await };
+        match tasks.spawn(work.in_current_span()).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => Err(Problem::new(Code::Draining, "the gateway is shutting down")),
+            Err(error) => Err(Problem::internal(error)),
+        }
+    }
+
+    /// Looks the request up and does it when it is new. Only the holder of the claim gets here.
+    async fn work(
+        self,
+        claim: Claim,
+        body_hash: BodyHash,
+        caller: Caller,
+        request: Request,
+        next: Next,
+    ) -> Result<Response, Problem> {
+        let answers = &self.api.answers;
+        let begin = match answers.begin(claim.key, body_hash).await? {
+            // The claim is ours, so nobody works on it: a gateway died over it.
+            Begin::InProgress => {
+                answers.forget(claim.key).await?;
+                answers.begin(claim.key, body_hash).await?
+            }
+            begin => begin,
+        };
+        match begin {
+            Begin::Fresh => {
+                let response = catch_panic(next.run(request)).await;
+                let (response, answer) = keep(response).await;
+                let kept = match answer {
+                    Some(answer) => answers.finish(claim.key, answer).await,
+                    None => answers.forget(claim.key).await,
+                };
+                if let Err(error) = kept {
+                    // What the caller asked for is done, and that is what it is told.
+                    tracing::error!(%error, "the answer to a request with an idempotency key could not be kept");
+                }
+                Ok(response)
+            }
+            Begin::Stored(answer) => match answer.stream_location() {
+                Some(location) => {
+                    let location = location.to_owned();
+                    (self.stream_again)(self.api.clone(), caller, location).await
+                }
+                None => answer.into_response(),
+            },
+            Begin::Mismatch => Err(reused()),
+            Begin::InProgress => Err(Problem::internal("a forgotten request is still in progress")),
+        }
+    }
+}
+
+/// The layer.
+pub(super) async fn remember(State(memory): State<Memory>, request: Request, next: Next) -> Response {
+    memory.answer(request, next).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+impl StoredAnswer {
+    fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.iter().find(|(kept, _)| kept == name.as_str()).map(|(_, value)| value.as_str())
+    }
+
+    /// The turn's path, when the answer was its event stream.
+    fn stream_location(&self) -> Option<&str> {
+        self.header(&header::CONTENT_TYPE)
+            .filter(|content_type| content_type.starts_with(EVENT_STREAM))
+            .and_then(|_| self.header(&header::LOCATION))
+    }
+
+    fn into_response(self) -> Result<Response, Problem> {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = StatusCode::from_u16(self.status).map_err(Problem::internal)?;
+        for (name, value) in self.headers {
+            let name = HeaderName::try_from(name).map_err(Problem::internal)?;
+            response.headers_mut().insert(name, HeaderValue::try_from(value).map_err(Problem::internal)?);
+        }
+        Ok(response)
+    }
+}
+
+/// Takes an answer apart into what its caller gets and what is kept of it.
+async fn keep(response: Response) -> (Response, Option<StoredAnswer>) {
+    if !response.status().is_success() {
+        return (response, None);
+    }
+    let status = response.status().as_u16();
+    let kept = |name: &HeaderName| {
+        let value = response.headers().get(name)?.to_str().ok()?;
+        Some((name.as_str().to_owned(), value.to_owned()))
+    };
+    let headers: Vec<_> = KEPT_HEADERS.iter().filter_map(kept).collect();
+    let answer = StoredAnswer { status, headers, body: Bytes::new() };
+    if answer.stream_location().is_some() {
+        return (response, Some(answer));
+    }
+    // A body of unknown or great length is passed on unread: keeping it would mean holding all of it.
+    if response.body().size_hint().exact().is_none_or(|size| size > MAX_STORED_BYTES) {
+        tracing::warn!(status, "an answer is too large to be kept for its idempotency key");
+        return (response, None);
+    }
+    let (parts, body) = response.into_parts();
+    match body.collect().await {
+        Ok(body) => {
+            let body = body.to_bytes();
+            let response = Response::from_parts(parts, Body::from(body.clone()));
+            (response, Some(StoredAnswer { body, ..answer }))
+        }
+        Err(error) => (Problem::internal(error).into_response(), None),
+    }
+}
+
+/// The caller's key; 400 unless it is 1 to 255 printable ASCII characters.
+fn key_text(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all("idempotency-key").iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if values.next().is_none() && (1..=MAX_KEY).contains(&text.len()) => {
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err(Problem::new(
+            Code::MalformedRequest,
+            format!(
+                "the header Idempotency-Key has to be there once, with 1 to {MAX_KEY} printable characters"
+            ),
+        )),
+    }
+}
+
+fn answer_key(caller: &Caller, parts: &Parts, text: &str) -> AnswerKey {
+    let mut hash = Sha256::new();
+    for part in [caller.name(), parts.method.as_str(), parts.uri.path(), text] {
+        // With its length in front no part can be taken for the end of another.
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+async fn read_body(body: Body, body_bytes: usize) -> Result<Bytes, Problem> {
+    match Limited::new(body, body_bytes).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(body_too_large()),
+        Err(error) => {
+            Err(Problem::new(Code::MalformedRequest, "the body could not be read").caused_by(error))
+        }
+    }
+}
+
+fn reused() -> Problem {
+    Problem::new(Code::IdempotencyKeyReused, "this idempotency key came before with another body")
+}
+
+/// What runs now in this process.
+#[derive(Clone, Default)]
+struct Running {
+    /// A standard mutex: held for one look-up.
+    claims: Arc<Mutex<HashMap<AnswerKey, Claimed>>>,
+}
+
+struct Claimed {
+    body: BodyHash,
+    /// Nothing is ever sent: that the sender is gone is the message.
+    done: watch::Receiver<()>,
+}
+
+/// The right to work on a request. Given back when dropped, which wakes those who wait for it.
+struct Claim {
+    key: AnswerKey,
+    running: Running,
+    _done: watch::Sender<()>,
+}
+
+impl Running {
+    /// Claims a request, or gives what tells that its present holder is done.
+    fn claim(&self, key: AnswerKey, body: BodyHash) -> Result<Result<Claim, watch::Receiver<()>>, Problem> {
+        let mut claims = self.lock();
+        let running = claims.len();
+        match claims.entry(key) {
+            Entry::Occupied(claimed) if claimed.get().body != body => Err(reused()),
+            Entry::Occupied(claimed) => Ok(Err(claimed.get().done.clone())),
+            Entry::Vacant(_) if running >= MAX_RUNNING => {
+                Err(Problem::new(Code::AtCapacity, "too many requests with an idempotency key run at once"))
+            }
+            Entry::Vacant(vacant) => {
+                let (sender, done) = watch::channel(());
+                vacant.insert(Claimed { body, done });
+                Ok(Ok(Claim { key, running: self.clone(), _done: sender }))
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<AnswerKey, Claimed>> {
+        // Nothing under the lock can panic half-way.
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.running.lock().remove(&self.key);
+    }
 }

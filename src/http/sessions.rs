@@ -2,6 +2,8 @@
 
 mod bodies;
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -252,8 +254,7 @@ pub async fn update_session(
 ) -> Result<Json<Snapshot>, Problem> {
     caller.require(Role::Prompt)?;
     let session = session_of(&api, &caller, &session_id)?;
-    let metadata =
-        if body.changes_metadata() { session.snapshot().await?.metadata } else { Default::default() };
+    let metadata = if body.changes_metadata() { session.snapshot().await?.metadata } else { BTreeMap::new() };
     let patch = body.check(&metadata, &api.settings).map_err(Problem::unacceptable)?;
     Ok(Json(session.patch(caller.name(), patch).await?))
 }

@@ -18,6 +18,7 @@ use super::prompt::prompt_of;
 use super::request::{Identifier, JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
 use super::sessions::{PREFERENCE_APPLIED, set_location};
 use super::stream::{OpenStream, Selection, Start, Until};
+use crate::session::agent::BoxFuture;
 use crate::session::handle::SessionHandle;
 use crate::session::id::{EventId, SessionId, TurnId};
 use crate::session::turn::{Prompt, Turn};
@@ -119,7 +120,7 @@ pub async fn create_turn(
         preference.wait.map_or(Wanted::Turn, |wait| Wanted::FinishedTurn(wait.min(api.settings.wait)))
     };
     let turn = session.prompt(caller.name(), prompt).await?;
-    let path = format!("/v1/sessions/{}/turns/{}", session.id(), turn.id);
+    let path = path_of(session.id(), turn.id);
     let mut response = match wanted {
         Wanted::Turn => (StatusCode::ACCEPTED, Json(turn)).into_response(),
         Wanted::FinishedTurn(wait) => {
@@ -164,6 +165,33 @@ fn turn_stream(
     let start = Start::After(EventId(turn.first_event_id.0.saturating_sub(1)));
     let selection = Selection { turn: Some(turn.id), ..Selection::default() };
     event_stream(api, caller, counted, session.log().clone(), start, Until::TurnEnds(turn.id), selection)
+}
+
+/// Answers a repeated request whose first answer was the event stream of the turn at `location`.
+pub(super) fn stream_again(
+    api: Api,
+    caller: Caller,
+    location: String,
+) -> BoxFuture<Result<Response, Problem>> {
+    Box::pin(async move {
+        caller.require(Role::Read)?;
+        let (session_id, turn_id) = ids_of_path(&location).ok_or_else(TurnId::not_found)?;
+        let session = session_of(&api, &caller, session_id)?;
+        let turn = session.turn(TurnId::identify(turn_id)?).await?;
+        let counted = reserve_stream(&api, &caller)?;
+        let mut response = turn_stream(&api, &caller, counted, &session, &turn);
+        set_location(response.headers_mut(), &location)?;
+        Ok(response)
+    })
+}
+
+fn path_of(session: SessionId, turn: TurnId) -> String {
+    format!("/v1/sessions/{session}/turns/{turn}")
+}
+
+/// The ids of session and turn in a turn's path.
+fn ids_of_path(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix("/v1/sessions/")?.split_once("/turns/")
 }
 
 /// Whether a caller prefers an event stream to JSON (RFC 9110, section 12.5.1): it names the type, and does not name
@@ -322,6 +350,14 @@ mod tests {
             }
             assert_eq!(wants_events(&headers), expected, "{accept:?}");
         }
+    }
+
+    #[test]
+    fn a_turns_path_can_be_read_again() {
+        let (session, turn) = (SessionId::new(), TurnId::new());
+        let path = path_of(session, turn);
+        assert_eq!(ids_of_path(&path), Some((session.to_string().as_str(), turn.to_string().as_str())));
+        assert_eq!(ids_of_path("/v1/sessions/a"), None);
     }
 
     #[test]

@@ -39,12 +39,13 @@ impl GeneratedToken {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
 
-    pub(super) fn entry(&self) -> TokenEntry {
-        let mut roles = Role::default_set();
-        roles.insert(Role::Admin);
-        TokenEntry { name: "default".into(), roles }
-    }
+/// Whom the token stands for.
+pub(super) fn owner_entry() -> TokenEntry {
+    let mut roles = Role::default_set();
+    roles.insert(Role::Admin);
+    TokenEntry { name: "default".into(), roles }
 }
 
 impl fmt::Debug for GeneratedToken {
@@ -87,7 +88,8 @@ fn read(path: &Path) -> io::Result<GeneratedToken> {
 /// Writes a new token beside its place and then puts it there in one step, unless one is there by then.
 fn create(dir: &Path, path: &Path) -> io::Result<()> {
     let secret = random_secret()?;
-    let draft = dir.join(format!(".{FILE_NAME}.{}", std::process::id()));
+    // Its own draft for everyone who tries at the same time.
+    let draft = dir.join(format!(".{FILE_NAME}.{:016x}", getrandom::u64().map_err(io::Error::other)?));
     let written = write(&draft, &secret).and_then(|()| match fs::hard_link(&draft, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         linked => linked,
@@ -99,9 +101,7 @@ fn create(dir: &Path, path: &Path) -> io::Result<()> {
 }
 
 fn write(draft: &Path, secret: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(draft)?;
-    // A draft left by a gateway that died may have other rights.
-    file.set_permissions(Permissions::from_mode(0o600))?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
     writeln!(file, "{secret}")?;
     file.sync_all()
 }

@@ -162,9 +162,8 @@ pub(super) fn parse(text: &str) -> Result<TokenSet, String> {
     let mut set = TokenSet::new();
     let mut names = BTreeSet::new();
     for Entry { name, sha256, roles } in document.tokens {
-        let proper = !name.is_empty()
-            && name.chars().count() <= MAX_NAME_CHARS
-            && !name.chars().any(|character| character.is_control());
+        let proper =
+            !name.is_empty() && name.chars().count() <= MAX_NAME_CHARS && !name.chars().any(char::is_control);
         if !proper {
             return Err(format!("name {name:?}: has to be 1 to {MAX_NAME_CHARS} printable characters"));
         }

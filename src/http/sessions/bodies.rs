@@ -158,6 +158,7 @@ impl CreateSession {
 }
 
 /// A change of a session (RFC 7396): what is left out stays, null removes.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PatchSession {
@@ -184,6 +185,7 @@ pub struct PatchSession {
 }
 
 /// A field that is there, be it null.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
 fn given<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -245,6 +247,7 @@ impl Check {
         if self.faults.is_empty() { Ok(value) } else { Err(self.faults) }
     }
 
+    #[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
     fn not_null<T>(&mut self, field: &str, value: Option<Option<T>>) -> Option<T> {
         if matches!(value, Some(None)) {
             self.refuse(

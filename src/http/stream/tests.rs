@@ -20,7 +20,9 @@ fn from_first() -> Start {
 
 fn only(kinds: &[EventKind]) -> Selection {
     let mut set = EventKinds::default();
-    kinds.iter().for_each(|kind| set.insert(*kind));
+    for kind in kinds {
+        set.insert(*kind);
+    }
     Selection { kinds: Some(set), ..Selection::default() }
 }
 

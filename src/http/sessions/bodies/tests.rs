@@ -10,7 +10,7 @@ fn settings() -> HttpSettings {
         cors_origins: Vec::new(),
         heartbeat: Duration::from_secs(15),
         body_bytes: 1 << 20,
-        wait: Duration::from_secs(300),
+        wait: Duration::from_mins(5),
         streams_per_caller: 10,
         header_timeout: Duration::from_secs(10),
         max_connections: 100,

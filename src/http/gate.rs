@@ -1,0 +1,174 @@
+//! Who comes in: the checks on host name, origin and token, before any handler runs.
+//!
+//! A web page that somebody on this machine looks at can send requests here. The origin check stops pages that say
+//! where they come from. The host check stops DNS rebinding: a page whose own name is made to point here is "of the
+//! same origin" to its browser, and only the name gives it away. A caller with a valid token is no such page, so its
+//! host name is not looked at, and proxies need not be listed.
+
+use std::net::SocketAddr;
+
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::auth::{Caller, Callers, unauthenticated};
+use super::problem::{Code, Problem};
+use super::{Api, HttpSettings};
+
+/// Names of this machine that no DNS answer can take over.
+const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+
+/// What pages of listed origins may send and see.
+const CORS_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PATCH, DELETE");
+const CORS_REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
+    "authorization, content-type, accept, idempotency-key, last-event-id, prefer, x-request-id",
+);
+const CORS_ANSWER_HEADERS: HeaderValue =
+    HeaderValue::from_static("location, retry-after, preference-applied, x-request-id");
+
+/// The host names for [`HttpSettings::allowed_hosts`]: the configured ones, else the address that is listened on, and
+/// always those of this machine itself.
+#[must_use]
+pub fn allowed_hosts(configured: &[String], listen: SocketAddr) -> Vec<String> {
+    let mut hosts = configured.to_vec();
+    if hosts.is_empty() {
+        hosts.push(match listen {
+            SocketAddr::V4(address) => address.ip().to_string(),
+            SocketAddr::V6(address) => format!("[{}]", address.ip()),
+        });
+    }
+    hosts.extend(LOCAL_NAMES.map(str::to_owned));
+    hosts
+}
+
+/// The layer: lets a request in, with its [`Caller`](super::auth::Caller) as an extension, or answers 421, 403 or 401.
+pub(super) async fn admit(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    let origin = Origin::of(request.headers(), &api.settings);
+    // A browser asks what a page may do. Such a question carries no token and gets no data.
+    let asks_first = request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    let mut response = match &origin {
+        Origin::Listed(_) if asks_first => preflight(),
+        _ => match check(&api.settings, &api.callers, &origin, &mut request) {
+            Ok(()) => next.run(request).await,
+            Err(problem) => problem.into_response(),
+        },
+    };
+    if let Origin::Listed(origin) = origin {
+        show_to(origin, response.headers_mut());
+    }
+    response
+}
+
+fn check(
+    settings: &HttpSettings,
+    callers: &Callers,
+    origin: &Origin,
+    request: &mut Request,
+) -> Result<(), Problem> {
+    let caller = callers.identify(request.headers());
+    let own = own_authority(request.uri(), request.headers());
+    let host_allowed = own.as_ref().is_some_and(|own| is_allowed(own, &settings.allowed_hosts));
+    if !host_allowed && !caller.as_ref().is_some_and(Caller::showed_token) {
+        return Err(Problem::new(
+            Code::HostNotAllowed,
+            "the request is addressed to a host name that is not this gateway's (server.allowed_hosts)",
+        ));
+    }
+    if let Origin::Other(authority) = origin
+        && !(host_allowed && is_same(authority.as_ref(), own.as_ref()))
+    {
+        return Err(Problem::new(
+            Code::OriginNotAllowed,
+            "pages of this origin may not call this gateway (server.cors_origins)",
+        ));
+    }
+    match caller {
+        Some(caller) => {
+            request.extensions_mut().insert(caller);
+            Ok(())
+        }
+        None if needs_caller(request.uri().path()) => Err(unauthenticated()),
+        None => Ok(()),
+    }
+}
+
+/// Under `/v1` even what does not exist needs a token.
+fn needs_caller(path: &str) -> bool {
+    path == "/v1" || path.starts_with("/v1/")
+}
+
+/// Where the page that sends the request comes from.
+enum Origin {
+    /// No page, or one that need not say.
+    None,
+    /// One of `server.cors_origins`.
+    Listed(HeaderValue),
+    /// Another one; without an authority when it is not a web site's.
+    Other(Option<Authority>),
+}
+
+impl Origin {
+    fn of(headers: &HeaderMap, settings: &HttpSettings) -> Self {
+        let mut values = headers.get_all(header::ORIGIN).iter();
+        let Some(value) = values.next() else { return Self::None };
+        let text = value.to_str().unwrap_or("");
+        if values.next().is_some() {
+            return Self::Other(None);
+        }
+        if settings.cors_origins.iter().any(|listed| listed.eq_ignore_ascii_case(text)) {
+            return Self::Listed(value.clone());
+        }
+        let authority = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        Self::Other(authority.and_then(parse_authority))
+    }
+}
+
+/// Whom the request is addressed to: in HTTP/2 the URI says it, in HTTP/1 the one `Host` header.
+fn own_authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+    if let Some(authority) = uri.authority() {
+        return parse_authority(authority.as_str());
+    }
+    let mut values = headers.get_all(header::HOST).iter();
+    let value = values.next()?.to_str().ok()?;
+    if values.next().is_some() { None } else { parse_authority(value) }
+}
+
+/// A host with an optional port; nothing with user information or a path.
+fn parse_authority(text: &str) -> Option<Authority> {
+    let authority: Authority = text.parse().ok()?;
+    (!text.contains('@') && !authority.host().is_empty()).then_some(authority)
+}
+
+fn is_same(one: Option<&Authority>, other: Option<&Authority>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one.as_str().eq_ignore_ascii_case(other.as_str()))
+}
+
+fn is_allowed(own: &Authority, allowed_hosts: &[String]) -> bool {
+    // `example.org.` is the same name as `example.org`.
+    fn name(authority: &Authority) -> &str {
+        authority.host().strip_suffix('.').unwrap_or(authority.host())
+    }
+    allowed_hosts.iter().filter_map(|allowed| parse_authority(allowed)).any(|allowed| {
+        let port_fits = allowed.port().is_none() || allowed.port_u16() == own.port_u16();
+        port_fits && name(&allowed).eq_ignore_ascii_case(name(own))
+    })
+}
+
+fn preflight() -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, CORS_METHODS);
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, CORS_REQUEST_HEADERS);
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    response
+}
+
+fn show_to(origin: HeaderValue, headers: &mut HeaderMap) {
+    const ORIGIN_NAME: HeaderName = header::ORIGIN;
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, CORS_ANSWER_HEADERS);
+    headers.append(header::VARY, ORIGIN_NAME.into());
+}

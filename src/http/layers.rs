@@ -1,0 +1,150 @@
+//! What all requests have in common, from the outside in: a request id and a log line, a net under panics, the gate,
+//! the body limit, and remembered answers.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use tracing::{Instrument, Span};
+use uuid::Uuid;
+
+use super::idempotency::{self, Memory, StreamAgain};
+use super::problem::{Code, Problem};
+use super::{Api, gate, request};
+
+/// The header that carries a request's id both ways.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Ids of callers longer than this are not taken.
+const MAX_REQUEST_ID: usize = 128;
+
+/// Puts every layer around the routes. `stream_again` answers a repeated request whose first answer was a stream.
+pub(super) fn apply(routes: Router<Api>, api: Api, stream_again: StreamAgain) -> Router {
+    // The layer added last is the outermost.
+    routes
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(Memory::new(api.clone(), stream_again), idempotency::remember))
+        .layer(DefaultBodyLimit::max(api.settings.body_bytes))
+        .layer(middleware::from_fn_with_state(api.settings.body_bytes, refuse_announced_body))
+        .layer(middleware::from_fn_with_state(api.clone(), gate::admit))
+        .layer(middleware::from_fn(survive_panic))
+        .layer(middleware::from_fn(observe))
+        .with_state(api)
+}
+
+async fn not_found() -> Problem {
+    Problem::new(Code::NotFound, "there is nothing at this path")
+}
+
+/// The router adds the `Allow` header.
+async fn method_not_allowed() -> Problem {
+    Problem::new(
+        Code::MethodNotAllowed,
+        "this path does not take this method; the header Allow says which it takes",
+    )
+}
+
+/// Refuses a body that says it is too large before any of it is read. What does not say so is cut off by the limit.
+async fn refuse_announced_body(State(body_bytes): State<usize>, request: Request, next: Next) -> Response {
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    match announced.and_then(|length| length.parse::<u64>().ok()) {
+        Some(length) if length > body_bytes as u64 => request::body_too_large().into_response(),
+        _ => next.run(request).await,
+    }
+}
+
+async fn survive_panic(request: Request, next: Next) -> Response {
+    catch_panic(next.run(request)).await
+}
+
+/// A panic of a handler becomes a 500. Nothing that handlers share is left half changed: they share only handles.
+pub(super) async fn catch_panic(answer: impl Future<Output = Response>) -> Response {
+    AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|payload| {
+        Problem::internal(format_args!("a handler panicked: {}", panic_text(payload.as_ref())))
+            .into_response()
+    })
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+/// Gives the request its id, in the answer and in every log line, and logs one line about it.
+async fn observe(request: Request, next: Next) -> Response {
+    let id = request_id(request.headers());
+    let id_text = id.to_str().unwrap_or("");
+    let span = tracing::info_span!("request", request_id = id_text);
+    let mut line = LogLine::new(&request, span.clone());
+    let mut response = next.run(request).instrument(span).await;
+    let problem = response.extensions_mut().remove::<Problem>();
+    if let Some(problem) = &problem {
+        // The problem was written before anybody could know the id.
+        *response.body_mut() = Body::from(problem.body(Some(id_text)));
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+    line.answered(response.status(), problem);
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// The caller's id when it is short and visible ASCII, else a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let usable = |id: &HeaderValue| {
+        (1..=MAX_REQUEST_ID).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic)
+    };
+    headers.get(REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(|| {
+        // A UUID is visible ASCII, so this does not fail.
+        HeaderValue::try_from(Uuid::now_v7().to_string()).unwrap_or(HeaderValue::from_static("unknown"))
+    })
+}
+
+/// Logs a request when dropped: also when its caller left before the answer. Never the query: it may hold a ticket.
+struct LogLine {
+    span: Span,
+    method: Method,
+    /// The route's pattern: without ids, so that lines of one kind are alike, and nothing a caller made up.
+    path: Option<MatchedPath>,
+    started: Instant,
+    status: Option<StatusCode>,
+    problem: Option<Problem>,
+}
+
+impl LogLine {
+    fn new(request: &Request, span: Span) -> Self {
+        let path = request.extensions().get::<MatchedPath>().cloned();
+        let method = request.method().clone();
+        Self { span, method, path, started: Instant::now(), status: None, problem: None }
+    }
+
+    fn answered(&mut self, status: StatusCode, problem: Option<Problem>) {
+        self.status = Some(status);
+        self.problem = problem;
+    }
+}
+
+impl Drop for LogLine {
+    fn drop(&mut self) {
+        let _in_span = self.span.enter();
+        let method = self.method.as_str();
+        let path = self.path.as_ref().map_or("(no such path)", MatchedPath::as_str);
+        let ms = self.started.elapsed().as_secs_f64() * 1000.0;
+        let code = self.problem.as_ref().map(|problem| problem.code().as_str());
+        let Some(status) = self.status.map(|status| status.as_u16()) else {
+            tracing::info!(method, path, ms, "the caller left before the answer");
+            return;
+        };
+        match self.problem.as_ref().and_then(Problem::cause) {
+            Some(cause) => tracing::error!(method, path, status, ms, code, cause, "answered"),
+            None => tracing::info!(method, path, status, ms, code, "answered"),
+        }
+    }
+}
