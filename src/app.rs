@@ -25,6 +25,7 @@ use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::LaunchSettings;
 use crate::goose::version::Version;
 use crate::http::auth::{self, Callers};
+use crate::http::stream::OpenStreams;
 use crate::http::{Api, HttpSettings, server};
 use crate::process::Spawner;
 use crate::session::agent::{AgentLauncher, LaunchError, LaunchSpec, LaunchedAgent};
@@ -166,6 +167,7 @@ impl App {
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
             host: Arc::new(Host::new(launcher, Arc::clone(&store), server_extensions(config), demo)),
+            streams: OpenStreams::default(),
             tasks: tasks.clone(),
         };
         Ok(Self {

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::session::agent::Mode;
-use crate::session::id::TurnId;
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
 
@@ -23,17 +22,27 @@ pub mod health;
 pub mod host;
 pub mod idempotency;
 pub mod info;
+pub mod events;
 mod layers;
+pub mod messages;
 pub mod openapi;
+pub mod permissions;
+pub mod plan;
 pub mod problem;
+mod prompt;
 pub mod request;
 pub mod server;
+pub mod sessions;
+pub mod stream;
+pub mod turns;
+
+#[cfg(test)]
+mod fake_log;
 
 #[cfg(test)]
 mod fake_settings;
 
 pub use auth::session_of;
-use request::Identifier;
 
 /// What handlers work with. Cheap to clone.
 #[derive(Clone)]
@@ -48,6 +57,8 @@ pub struct Api {
     pub answers: Arc<dyn idempotency::RememberedAnswers>,
     /// What the gateway knows about itself.
     pub host: Arc<dyn host::HostFacts>,
+    /// The event streams that callers have open.
+    pub streams: stream::OpenStreams,
     /// The task tracker and the shutdown signals.
     pub tasks: Tasks,
 }
@@ -96,14 +107,31 @@ pub fn router(api: Api) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi_json))
         .route("/v1/info", get(info::info))
-        .route("/v1/extensions", get(catalogue::list));
+        .route("/v1/extensions", get(catalogue::list))
+        .route("/v1/permissions", get(permissions::list_permissions))
+        .route("/v1/sessions", get(sessions::list_sessions).post(sessions::create_session))
+        .route(
+            "/v1/sessions/{session_id}",
+            get(sessions::get_session).patch(sessions::update_session).delete(sessions::delete_session),
+        )
+        .route("/v1/sessions/{session_id}/events", get(events::stream_events))
+        .route("/v1/sessions/{session_id}/messages", get(messages::list_messages))
+        .route("/v1/sessions/{session_id}/permissions", get(permissions::list_session_permissions))
+        .route(
+            "/v1/sessions/{session_id}/permissions/{permission_id}",
+            get(permissions::get_permission).post(permissions::answer_permission),
+        )
+        .route("/v1/sessions/{session_id}/plan", get(plan::get_plan))
+        .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
+        .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
+        .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn));
+    let again = api.clone();
     let shared = layers::Shared {
         settings: Arc::clone(&api.settings),
         callers: api.callers.clone(),
         answers: Arc::clone(&api.answers),
         tasks: api.tasks.clone(),
-        // None of these routes answers with a stream that could be asked for again.
-        stream_again: Arc::new(|_, _| Box::pin(async { Err(TurnId::not_found()) })),
+        stream_again: Arc::new(move |caller, location| turns::stream_again(again.clone(), caller, location)),
     };
     layers::apply(routes, shared).with_state(api)
 }

@@ -132,6 +132,12 @@ impl FieldError {
     }
 }
 
+/// One step of a JSON pointer (RFC 6901, section 3): a name with its `~` and `/` escaped.
+#[must_use]
+pub fn pointer_token(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
 /// An answer that says why something was not done. `application/problem+json` on the wire.
 #[derive(Clone)]
 pub struct Problem(Box<Parts>);
@@ -178,6 +184,14 @@ impl Problem {
             pointer => format!("{pointer}: {}", error.detail),
         };
         Self::new(Code::InvalidRequest, detail).errors(vec![error])
+    }
+
+    /// Unacceptable fields, all of them; `errors` is not empty.
+    #[must_use]
+    pub fn unacceptable(errors: Vec<FieldError>) -> Self {
+        let texts: Vec<String> =
+            errors.iter().map(|error| format!("{}: {}", error.pointer, error.detail)).collect();
+        Self::new(Code::InvalidRequest, texts.join("; ")).errors(errors)
     }
 
     /// Adds a member that says what the problem is about, e.g. `turn_id`.

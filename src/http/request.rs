@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_path_to_error::Segment;
 
-use super::problem::{Code, Problem};
+use super::problem::{Code, Problem, pointer_token};
 use crate::session::id::{PermissionId, SessionId, TurnId};
 use crate::session::log::Page;
 
@@ -101,7 +101,7 @@ fn json_pointer(path: &serde_path_to_error::Path) -> String {
             }
             Segment::Map { key } => {
                 pointer.push('/');
-                pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+                pointer.push_str(&pointer_token(key));
             }
             // A variant is no step into the document, and what is unknown cannot be pointed at.
             Segment::Enum { .. } | Segment::Unknown => {}

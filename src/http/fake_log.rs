@@ -1,0 +1,192 @@
+//! A store in memory and a log on it, for tests.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::session::event::EventKind;
+use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, TurnId};
+use crate::session::log::{
+    Append, Owner, Page, PermissionsOf, SessionLog, SessionRecord, Store, StoreError, StoreFuture,
+};
+use crate::session::permission::{Permission, PermissionState};
+use crate::session::run::{Run, RunBuilder};
+use crate::session::snapshot::{SessionState, Snapshot};
+use crate::session::turn::Turn;
+
+/// One event as the store keeps it.
+#[derive(Clone)]
+pub(super) struct Stored {
+    pub(super) kind: EventKind,
+    pub(super) turn: Option<TurnId>,
+    pub(super) json: Vec<u8>,
+}
+
+/// The events of one session. Lists of records are empty.
+#[derive(Clone, Default)]
+pub(super) struct FakeStore {
+    events: Arc<Mutex<Vec<Stored>>>,
+    /// Whether reads fail.
+    broken: Arc<Mutex<bool>>,
+}
+
+impl FakeStore {
+    fn read(&self, after: EventId, max_bytes: usize) -> Option<Run> {
+        let events = self.events.lock().unwrap();
+        let mut builder = RunBuilder::new(after.next());
+        for event in events.iter().skip(usize::try_from(after.0).unwrap()) {
+            if builder.size() > 0 && builder.size() >= max_bytes {
+                break;
+            }
+            builder.push_json(event.kind, event.turn, &event.json);
+        }
+        builder.finish().unwrap()
+    }
+
+    pub(super) fn break_reads(&self) {
+        *self.broken.lock().unwrap() = true;
+    }
+
+    pub(super) fn delete_events(&self) {
+        self.events.lock().unwrap().clear();
+    }
+}
+
+fn ready<T: Send + 'static>(value: T) -> StoreFuture<T> {
+    Box::pin(std::future::ready(Ok(value)))
+}
+
+impl Store for FakeStore {
+    fn create_session(&self, _: SessionRecord) -> StoreFuture<SessionNumber> {
+        ready(SessionNumber(1))
+    }
+
+    fn append(&self, _: Append) -> StoreFuture<()> {
+        ready(())
+    }
+
+    fn delete_session(&self, _: SessionNumber) -> StoreFuture<()> {
+        ready(())
+    }
+
+    fn events(&self, _: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>> {
+        let store = self.clone();
+        Box::pin(async move {
+            // Others run while a real store reads.
+            tokio::task::yield_now().await;
+            if *store.broken.lock().unwrap() {
+                return Err(StoreError::Failed("broken".into()));
+            }
+            Ok(store.read(after, max_bytes))
+        })
+    }
+
+    fn message_events(
+        &self,
+        _: SessionNumber,
+        after: EventId,
+        until: EventId,
+        limit: usize,
+    ) -> StoreFuture<Vec<(EventId, Box<[u8]>)>> {
+        let events = self.events.lock().unwrap();
+        let found = (1..)
+            .map(EventId)
+            .zip(events.iter())
+            .filter(|(id, event)| {
+                let kinds = [EventKind::TurnStarted, EventKind::MessageDelta, EventKind::MessageUser];
+                *id > after && *id <= until && kinds.contains(&event.kind)
+            })
+            .map(|(id, event)| (id, event.json.clone().into_boxed_slice()))
+            .take(limit)
+            .collect();
+        ready(found)
+    }
+
+    fn all_sessions(&self) -> StoreFuture<Vec<(SessionNumber, SessionRecord, EventId)>> {
+        ready(Vec::new())
+    }
+
+    fn sessions(&self, _: Owner, _: Option<SessionState>, _: Page<SessionId>) -> StoreFuture<Vec<Snapshot>> {
+        ready(Vec::new())
+    }
+
+    fn turns(&self, _: SessionNumber, _: Page<TurnId>) -> StoreFuture<Vec<Turn>> {
+        ready(Vec::new())
+    }
+
+    fn turn(&self, _: SessionNumber, _: TurnId) -> StoreFuture<Option<Turn>> {
+        ready(None)
+    }
+
+    fn permissions(
+        &self,
+        _: PermissionsOf,
+        _: Option<PermissionState>,
+        _: Page<PermissionId>,
+    ) -> StoreFuture<Vec<Permission>> {
+        ready(Vec::new())
+    }
+
+    fn permission(&self, _: SessionNumber, _: PermissionId) -> StoreFuture<Option<Permission>> {
+        ready(None)
+    }
+}
+
+/// A log and the store behind it.
+#[derive(Clone)]
+pub(super) struct FakeLog {
+    pub(super) store: FakeStore,
+    pub(super) log: SessionLog,
+}
+
+impl FakeLog {
+    /// An empty log that keeps `tail_bytes` in memory.
+    pub(super) fn new(tail_bytes: usize) -> Self {
+        let store = FakeStore::default();
+        let log = SessionLog::new(
+            SessionId::new(),
+            SessionNumber(1),
+            Arc::new(store.clone()),
+            EventId(0),
+            tail_bytes,
+        );
+        Self { store, log }
+    }
+
+    /// Commits events in one run.
+    pub(super) fn commit(&self, events: &[Stored]) {
+        let mut kept = self.store.events.lock().unwrap();
+        let mut builder = RunBuilder::new(EventId(kept.len() as u64 + 1));
+        for event in events {
+            builder.push_json(event.kind, event.turn, &event.json);
+        }
+        kept.extend_from_slice(events);
+        drop(kept);
+        if let Some(run) = builder.finish().unwrap() {
+            self.log.committed(run);
+        }
+    }
+
+    /// Commits events of one kind that differ in their text.
+    pub(super) fn commit_plain(&self, kind: EventKind, turn: Option<TurnId>, count: usize) {
+        let first = self.log.head().committed.0;
+        let events: Vec<_> = (1..=count as u64)
+            .map(|number| Stored {
+                kind,
+                turn,
+                json: json!({"number": first + number}).to_string().into_bytes(),
+            })
+            .collect();
+        self.commit(&events);
+    }
+
+    /// The frames behind `after` and up to `until`, as a subscriber to everything gets them.
+    pub(super) fn bytes(&self, after: u64, until: u64) -> Bytes {
+        let run = self.store.read(EventId(after), usize::MAX);
+        run.map_or(Bytes::new(), |run| {
+            let frames = run.frames_after(EventId(after)).take_while(|frame| frame.id <= EventId(until));
+            frames.flat_map(|frame| frame.bytes()).collect()
+        })
+    }
+}

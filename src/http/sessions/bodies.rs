@@ -1,0 +1,373 @@
+//! What callers may say about a session, checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
+
+use crate::http::HttpSettings;
+use crate::http::problem::{FieldError, pointer_token};
+use crate::session::agent::{LaunchSpec, Mode};
+use crate::session::handle::SessionPatch;
+use crate::session::registry::NewSession;
+
+/// Characters of a title.
+const TITLE_CHARS: usize = 500;
+/// Entries of the metadata.
+const METADATA_ENTRIES: usize = 64;
+/// Bytes of a metadata key.
+const METADATA_KEY_BYTES: usize = 128;
+/// Bytes of a metadata value.
+const METADATA_VALUE_BYTES: usize = 4_096;
+/// Bytes of the name of a provider, a model or an extension.
+const NAME_BYTES: usize = 256;
+/// Names in a list of extensions.
+const NAMES: usize = 100;
+/// Bytes of an environment variable's value.
+const ENV_VALUE_BYTES: usize = 16 * 1024;
+
+/// What is wrong with a body.
+type Faults = Vec<FieldError>;
+
+/// A list of names, or text with commas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::http) struct Names(Vec<String>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListOrText;
+
+        impl<'de> Visitor<'de> for ListOrText {
+            type Value = Names;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of names or text with commas")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Names, E> {
+                if text.trim().is_empty() {
+                    return Ok(Names::default());
+                }
+                Ok(Names(text.split(',').map(|name| name.trim().to_owned()).collect()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Names, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = list.next_element::<String>()? {
+                    names.push(name.trim().to_owned());
+                }
+                Ok(Names(names))
+            }
+        }
+
+        deserializer.deserialize_any(ListOrText)
+    }
+}
+
+/// A new session. Every field may be left out.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSession {
+    /// Where the agent works: an absolute path of an existing directory. Left out: a new directory of the session's
+    /// own.
+    #[schema(examples("/home/me/project"))]
+    cwd: Option<String>,
+    /// For people. A title set here is not replaced by the agent's.
+    #[schema(max_length = 500)]
+    title: Option<String>,
+    /// The caller's own notes.
+    metadata: Option<BTreeMap<String, String>>,
+    /// The mode to decide tool calls in; left out: the gateway's.
+    #[schema(inline)]
+    mode: Option<Mode>,
+    /// The model's provider; left out: the gateway's.
+    #[schema(examples("openai"))]
+    provider: Option<String>,
+    /// The model; left out: the gateway's, or the provider's own.
+    #[schema(examples("gpt-4o"))]
+    model: Option<String>,
+    /// The extensions to have, in place of the gateway's list: names, or text with commas.
+    #[schema(value_type = Option<NamesSchema>)]
+    builtins: Option<Names>,
+    /// Extensions to be without, besides the gateway's list.
+    #[schema(value_type = Option<NamesSchema>)]
+    disabled_extensions: Option<Names>,
+    /// Environment variables of the agent; only names that the gateway's owner has left to callers.
+    #[schema(example = json!({"GOOSE_MAX_TURNS": "40"}))]
+    env: Option<BTreeMap<String, String>>,
+}
+
+/// Names, as a list or as text with commas.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[schema(as = Names)]
+#[expect(dead_code, reason = "only describes what `Names` reads")]
+pub(in crate::http) enum NamesSchema {
+    List(Vec<String>),
+    Text(String),
+}
+
+impl CreateSession {
+    /// The directory asked for.
+    pub(super) fn cwd(&self) -> Option<&str> {
+        self.cwd.as_deref()
+    }
+
+    /// The session to make, but for its directory.
+    pub(super) fn check(self, owner: &str, settings: &HttpSettings) -> Result<NewSession, Faults> {
+        let mut check = Check::default();
+        let title = self.title.inspect(|title| check.title(title));
+        let metadata = self.metadata.unwrap_or_default();
+        for (key, value) in &metadata {
+            check.metadata(key, value);
+        }
+        check.metadata_entries(metadata.len());
+        let mode = self.mode.inspect(|mode| check.mode(*mode, settings)).unwrap_or(settings.default_mode);
+        let provider = self.provider.inspect(|name| check.setting("provider", name));
+        let model = self.model.inspect(|name| check.setting("model", name));
+        let builtins = self.builtins.inspect(|names| check.extensions("builtins", &names.0));
+        let disabled = self.disabled_extensions.unwrap_or_default();
+        check.extensions("disabled_extensions", &disabled.0);
+        let env = self.env.unwrap_or_default();
+        for (name, value) in &env {
+            check.env(name, value, settings);
+        }
+        // The gateway's model belongs to the gateway's provider.
+        let default_model = settings
+            .default_model
+            .clone()
+            .filter(|_| provider.is_none() || provider == settings.default_provider);
+        check.done(NewSession {
+            owner: owner.to_owned(),
+            title,
+            metadata,
+            launch: LaunchSpec {
+                cwd: None,
+                mode,
+                provider: provider.or_else(|| settings.default_provider.clone()),
+                model: model.or(default_model),
+                builtins: builtins.map(|names| names.0),
+                disabled_extensions: disabled.0,
+                env,
+            },
+        })
+    }
+}
+
+/// A change of a session (RFC 7396): what is left out stays, null removes.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PatchSession {
+    /// The title; null removes it, so that the agent's is taken again.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = Option<String>, max_length = 500)]
+    title: Option<Option<String>>,
+    /// Merged into the metadata; a null entry is removed, null as a whole removes all.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
+    metadata: Option<Option<BTreeMap<String, Option<String>>>>,
+    /// The mode.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = Mode, required = false)]
+    mode: Option<Option<Mode>>,
+    /// The model's provider.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = String, required = false)]
+    provider: Option<Option<String>>,
+    /// The model.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = String, required = false)]
+    model: Option<Option<String>>,
+}
+
+/// A field that is there, be it null.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
+fn given<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl PatchSession {
+    /// Whether the metadata changes, so that the change has to be checked against what is there.
+    pub(super) fn changes_metadata(&self) -> bool {
+        self.metadata.is_some()
+    }
+
+    /// The change; `metadata` is what the session has now.
+    pub(super) fn check(
+        self,
+        metadata: &BTreeMap<String, String>,
+        settings: &HttpSettings,
+    ) -> Result<SessionPatch, Faults> {
+        let mut check = Check::default();
+        let title = self.title.inspect(|title| {
+            if let Some(title) = title {
+                check.title(title);
+            }
+        });
+        let changed = match self.metadata {
+            None => BTreeMap::new(),
+            Some(None) => metadata.keys().map(|key| (key.clone(), None)).collect(),
+            Some(Some(changed)) => changed,
+        };
+        for (key, value) in &changed {
+            if let Some(value) = value {
+                check.metadata(key, value);
+            }
+        }
+        let kept = metadata.keys().filter(|key| !changed.contains_key(*key)).count();
+        check.metadata_entries(kept + changed.values().flatten().count());
+        let mode = check.not_null("mode", self.mode).inspect(|mode| check.mode(*mode, settings));
+        let provider =
+            check.not_null("provider", self.provider).inspect(|name| check.setting("provider", name));
+        let model = check.not_null("model", self.model).inspect(|name| check.setting("model", name));
+        check.done(SessionPatch { title, metadata: changed, provider, model, mode })
+    }
+}
+
+/// Collects everything that is wrong with a body, so that callers need not find one fault after the other.
+#[derive(Default)]
+struct Check {
+    faults: Faults,
+}
+
+impl Check {
+    fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
+        self.faults.push(FieldError::new(pointer, detail));
+    }
+
+    fn done<T>(self, value: T) -> Result<T, Faults> {
+        if self.faults.is_empty() { Ok(value) } else { Err(self.faults) }
+    }
+
+    #[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
+    fn not_null<T>(&mut self, field: &str, value: Option<Option<T>>) -> Option<T> {
+        if matches!(value, Some(None)) {
+            self.refuse(
+                format!("/{field}"),
+                "must not be null: a session always has one, and it cannot be removed",
+            );
+        }
+        value.flatten()
+    }
+
+    fn title(&mut self, title: &str) {
+        if title.trim().is_empty() {
+            self.refuse("/title", "must not be empty");
+        } else if title.chars().count() > TITLE_CHARS {
+            self.refuse("/title", format!("must not be longer than {TITLE_CHARS} characters"));
+        } else if title.chars().any(char::is_control) {
+            self.refuse("/title", "must not have control characters");
+        }
+    }
+
+    fn metadata(&mut self, key: &str, value: &str) {
+        let pointer = format!("/metadata/{}", pointer_token(key));
+        if key.is_empty() || key.len() > METADATA_KEY_BYTES {
+            self.refuse(pointer, format!("must have a key of 1 to {METADATA_KEY_BYTES} bytes"));
+        } else if value.len() > METADATA_VALUE_BYTES {
+            self.refuse(pointer, format!("must not be longer than {METADATA_VALUE_BYTES} bytes"));
+        }
+    }
+
+    fn metadata_entries(&mut self, entries: usize) {
+        if entries > METADATA_ENTRIES {
+            self.refuse("/metadata", format!("must not have more than {METADATA_ENTRIES} entries"));
+        }
+    }
+
+    fn mode(&mut self, mode: Mode, settings: &HttpSettings) {
+        if !settings.allow_modes.contains(&mode) {
+            let allowed: Vec<&str> = settings.allow_modes.iter().map(|mode| mode.as_str()).collect();
+            self.refuse("/mode", format!("this gateway allows {}", allowed.join(", ")));
+        }
+    }
+
+    fn setting(&mut self, field: &str, name: &str) {
+        if name.trim().is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
+            let detail = format!("must be a name of 1 to {NAME_BYTES} bytes without control characters");
+            self.refuse(format!("/{field}"), detail);
+        }
+    }
+
+    fn extensions(&mut self, field: &str, names: &[String]) {
+        if names.len() > NAMES {
+            self.refuse(format!("/{field}"), format!("must not have more than {NAMES} names"));
+        }
+        for (index, name) in names.iter().enumerate() {
+            // They become part of a command line: a name never looks like an option, or like two names.
+            let sane = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+            if name.is_empty() || name.len() > NAME_BYTES || name.starts_with('-') || !sane {
+                let detail = "must be an extension's name: letters, digits, _, - and . only";
+                self.refuse(format!("/{field}/{index}"), detail);
+            }
+        }
+    }
+
+    fn env(&mut self, name: &str, value: &str, settings: &HttpSettings) {
+        let pointer = format!("/env/{}", pointer_token(name));
+        let allowed = settings.caller_env.iter().any(|allowed| match allowed.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == allowed,
+        });
+        let sane = !name.is_empty() && !name.contains(['=', '\0']);
+        if !allowed || !sane {
+            self.refuse(pointer, "is not among the variables that this gateway leaves to callers");
+        } else if value.len() > ENV_VALUE_BYTES || value.contains('\0') {
+            self.refuse(
+                pointer,
+                format!("must not be longer than {ENV_VALUE_BYTES} bytes or have zero bytes"),
+            );
+        }
+    }
+}
+
+/// The real path of the directory that a session asks to work in.
+///
+/// What does not exist and what lies outside the allowed directories is refused in the same words: callers learn
+/// nothing about the rest of the host. The path given on is free of symbolic links at the time of the check.
+pub(super) async fn usable_cwd(cwd: &str, settings: &HttpSettings) -> Result<PathBuf, FieldError> {
+    if !Path::new(cwd).is_absolute() {
+        return Err(FieldError::new("/cwd", "must be an absolute path"));
+    }
+    if settings.cwd_roots.is_empty() && !settings.loopback_only {
+        let detail =
+            "must be left out: this gateway names no directories (sessions.cwd_roots) that sessions may use";
+        return Err(FieldError::new("/cwd", detail));
+    }
+    match existing_directory(cwd).await {
+        Some(directory) if is_within(&directory, &settings.cwd_roots).await => Ok(directory),
+        _ if settings.cwd_roots.is_empty() => Err(FieldError::new("/cwd", "must be an existing directory")),
+        _ => Err(FieldError::new(
+            "/cwd",
+            "must be an existing directory that sessions of this gateway may use",
+        )),
+    }
+}
+
+async fn existing_directory(path: impl AsRef<Path>) -> Option<PathBuf> {
+    let path = tokio::fs::canonicalize(path).await.ok()?;
+    // Callers see the path as JSON text.
+    path.to_str()?;
+    tokio::fs::metadata(&path).await.ok()?.is_dir().then_some(path)
+}
+
+/// Whether a real path lies in one of the roots; without any, everything does.
+async fn is_within(directory: &Path, roots: &[PathBuf]) -> bool {
+    for root in roots {
+        if existing_directory(root).await.is_some_and(|root| directory.starts_with(root)) {
+            return true;
+        }
+    }
+    roots.is_empty()
+}
+
+#[cfg(test)]
+mod tests;
