@@ -35,6 +35,9 @@ async fn what_is_stored_is_what_subscribers_got() {
     }
     let behind = store.events(session.log.number(), EventId(5), 1_000_000).await.unwrap().unwrap();
     assert_eq!((behind.first(), behind.last()), (EventId(6), EventId(48)));
+    for end in [48, 49, u64::MAX] {
+        assert_eq!(store.events(session.log.number(), EventId(end), 1_000_000).await.unwrap(), None);
+    }
     let turns: Vec<_> = behind.frames_after(EventId(5)).map(|frame| frame.turn).collect();
     let live = session.log.read(EventId(8)).await.unwrap().unwrap();
     assert_eq!(turns[3..], live.frames_after(EventId(8)).map(|frame| frame.turn).collect::<Vec<_>>());
