@@ -1,4 +1,5 @@
-//! The event log and the records in one `SQLite` file: the implementation of the port [`Store`].
+//! The event log and the records in one `SQLite` file: the implementation of the port
+//! [`Store`](crate::session::log::Store).
 //!
 //! ```text
 //! append ──▶ room (bytes per session, bytes of all) ──▶ channel ──▶ writer thread ──▶ commit ──▶ SessionLog

@@ -62,9 +62,14 @@ impl Wal {
     /// The thread: a checkpoint whenever something was written for a while, or much.
     pub(super) fn checkpoints(&self, connection: &Connection) {
         while self.due() {
-            passive(connection);
-            self.writers_turn.store(true, Ordering::Release);
+            self.begin(connection);
         }
+    }
+
+    /// The long checkpoint, beside the writer.
+    fn begin(&self, connection: &Connection) {
+        passive(connection);
+        self.writers_turn.store(true, Ordering::Release);
     }
 
     /// Waits for the next checkpoint; false when there will be none.
@@ -95,5 +100,64 @@ fn passive(connection: &Connection) {
 pub(super) fn truncate(connection: &Connection) {
     if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())) {
         tracing::warn!(%error, "the database's last checkpoint failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    use super::*;
+    use crate::store::schema::{self, Synchronous};
+
+    /// Bytes 12 to 15 of the write-ahead log's header count how often it has started again.
+    fn starts(dir: &Path) -> u32 {
+        let mut count = [0; 4];
+        File::open(dir.join("gander.db-wal")).unwrap().read_exact_at(&mut count, 12).unwrap();
+        u32::from_be_bytes(count)
+    }
+
+    #[test]
+    fn the_log_starts_again_when_the_writer_finishes_what_the_thread_began() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = schema::open(dir.path(), Synchronous::Normal).unwrap();
+        let thread = schema::open_checkpointer(dir.path(), Synchronous::Normal).unwrap();
+        let wal = Wal::default();
+        let write =
+            || writer.execute("INSERT INTO events (kind, data) VALUES (1, zeroblob(10000))", ()).unwrap();
+        let read = |sql: &str| thread.query_row(sql, (), |row| row.get::<_, i64>(0)).unwrap();
+
+        write();
+        // A subscriber that reads keeps the thread from moving what is written after.
+        let reader = schema::open_reader(dir.path()).unwrap();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+        write();
+        let before = starts(dir.path());
+        wal.begin(&thread);
+        drop(reader);
+        write();
+        assert_eq!(starts(dir.path()), before, "the writer was ahead");
+        wal.finish(&writer);
+        write();
+        assert_eq!(starts(dir.path()), before + 1);
+
+        // Only right after the thread: else the writer would do all of it.
+        write();
+        wal.finish(&writer);
+        write();
+        assert_eq!(starts(dir.path()), before + 1);
+        assert_eq!(read("SELECT count(*) FROM events"), 6);
+    }
+
+    #[test]
+    fn a_checkpoint_is_due_when_much_was_written_and_never_after_the_end() {
+        let wal = Wal::default();
+        wal.wrote(LARGE_BYTES);
+        assert!(wal.due());
+        wal.wrote(LARGE_BYTES);
+        wal.stop();
+        assert!(!wal.due());
     }
 }

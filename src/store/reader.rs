@@ -104,6 +104,9 @@ pub(super) fn events(
     after: EventId,
     max_bytes: usize,
 ) -> Result<Option<Run>, Fault> {
+    if after >= LAST_ID {
+        return Ok(None);
+    }
     let mut select = connection.prepare_cached(
         "SELECT k, kind, turn, data FROM events
          WHERE k > ?1 AND k <= ?2 AND EXISTS (SELECT 1 FROM sessions WHERE number = ?3) ORDER BY k",

@@ -1,6 +1,6 @@
 //! The database file: opened, checked, locked, and brought to this version's tables.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -111,22 +111,20 @@ pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Opens or makes a file that only its owner can read. `SQLite` gives the files beside the database its permissions.
+/// Opens or makes a file that only its owner can read.
 fn private_file(path: &Path) -> io::Result<File> {
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    Ok(file)
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 /// Opens the writer's connection; makes or migrates the tables. The folder must be locked.
 pub(super) fn open(dir: &Path, sync: Synchronous) -> Result<Connection, OpenError> {
     let path = dir.join(DATABASE);
     let file_error = |source| OpenError::File { path: path.clone(), source };
-    let file = private_file(&path).map_err(file_error)?;
+    // Closed again before `SQLite` opens it: closing a file gives up all of the process's locks on it.
+    drop(private_file(&path).map_err(file_error)?);
     let connection = open_checked(&path, sync).map_err(|fault| fault.at(path.clone()))?;
-    // It may be older than this rule; another program's file has been refused by now.
-    file.set_permissions(Permissions::from_mode(0o600)).map_err(file_error)?;
+    // Only now is it certain that the file is gander's. `SQLite` gives the files beside it the same permissions.
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(file_error)?;
     Ok(connection)
 }
 

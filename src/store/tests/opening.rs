@@ -71,10 +71,12 @@ fn another_programs_database_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("gander.db");
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE recipes (name TEXT)").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let before = fs::read(&path).unwrap();
     let error = try_open(dir.path()).unwrap_err();
     assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
     assert_eq!(fs::read(&path).unwrap(), before);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
 }
 
 #[test]
