@@ -1,7 +1,7 @@
 //! Events made ready for the wire: serialised once, as server-sent-event frames, and shared by all subscribers.
 //!
 //! A frame is `id: 17⏎event: tool_call.started⏎data: {…}⏎⏎`. A [`Run`] is one or more frames with consecutive ids in
-//! one piece of memory, and a [`Mark`] per frame that says where its parts are.
+//! one piece of memory, and a mark per frame that says where its parts are.
 
 use std::ops::Range;
 

@@ -4,3 +4,5 @@
 
 mod process;
 mod replay;
+mod support;
+mod turns;

@@ -1,0 +1,122 @@
+//! A subscriber: reads server-sent events as they come.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use reqwest::RequestBuilder;
+use serde_json::Value;
+
+use super::PATIENCE;
+
+/// One event as it came over the wire.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Event {
+    /// The `id:` field.
+    pub(crate) id: Option<String>,
+    /// The `event:` field.
+    pub(crate) name: Option<String>,
+    /// The `data:` field, parsed.
+    pub(crate) data: Value,
+    /// The frame, byte for byte, without the blank line behind it.
+    pub(crate) frame: Bytes,
+}
+
+impl Event {
+    /// The event's type.
+    pub(crate) fn kind(&self) -> &str {
+        self.data["type"].as_str().unwrap()
+    }
+}
+
+/// An open stream of events.
+pub(crate) struct EventStream {
+    body: std::pin::Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>,
+    buffer: BytesMut,
+    /// What came that is no event: comments, `retry:`, bare ids.
+    pub(crate) asides: Vec<String>,
+}
+
+impl EventStream {
+    /// Sends the request; the answer must be a stream.
+    pub(crate) async fn open(request: RequestBuilder) -> Self {
+        let response = request.header("accept", "text/event-stream").send().await.unwrap();
+        let status = response.status();
+        if !status.is_success() {
+            panic!("{status}: {}", response.text().await.unwrap());
+        }
+        let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+        assert!(content_type.starts_with("text/event-stream"), "{content_type}");
+        Self { body: Box::pin(response.bytes_stream()), buffer: BytesMut::new(), asides: Vec::new() }
+    }
+
+    /// The next event; `None` at the stream's end, which may be a cut.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        tokio::time::timeout(PATIENCE, self.next_frame()).await.expect("no event came")
+    }
+
+    async fn next_frame(&mut self) -> Option<Event> {
+        loop {
+            if let Some(end) = self.buffer.windows(2).position(|window| window == b"\n\n") {
+                let frame = self.buffer.split_to(end + 2).freeze();
+                let frame = frame.slice(..end);
+                let mut event = Event { id: None, name: None, data: Value::Null, frame: frame.clone() };
+                for line in std::str::from_utf8(&frame).unwrap().lines() {
+                    if let Some(id) = line.strip_prefix("id: ") {
+                        event.id = Some(id.to_owned());
+                    } else if let Some(name) = line.strip_prefix("event: ") {
+                        event.name = Some(name.to_owned());
+                    } else if let Some(data) = line.strip_prefix("data: ") {
+                        event.data = serde_json::from_str(data).unwrap();
+                    } else {
+                        self.asides.push(line.to_owned());
+                    }
+                }
+                if event.data != Value::Null {
+                    return Some(event);
+                }
+                if let Some(id) = event.id {
+                    self.asides.push(format!("id: {id}"));
+                }
+                continue;
+            }
+            match self.body.next().await {
+                Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
+                Some(Err(_)) | None => return None,
+            }
+        }
+    }
+
+    /// Reads on until an event of this type has come; gives it. What came before it is gone.
+    pub(crate) async fn until(&mut self, kind: &str) -> Event {
+        self.through(kind).await.pop().unwrap()
+    }
+
+    /// Reads on until an event of this type has come; gives all that came, with it.
+    pub(crate) async fn through(&mut self, kind: &str) -> Vec<Event> {
+        let mut events = Vec::new();
+        loop {
+            let Some(event) = self.next().await else {
+                let kinds: Vec<&str> = events.iter().map(Event::kind).collect();
+                panic!("the stream ended before {kind}, after {kinds:?}")
+            };
+            let found = event.kind() == kind;
+            events.push(event);
+            if found {
+                return events;
+            }
+        }
+    }
+
+    /// Everything up to the stream's end.
+    pub(crate) async fn rest(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+}
+
+/// The types of events, in order.
+pub(crate) fn kinds(events: &[Event]) -> Vec<&str> {
+    events.iter().map(Event::kind).collect()
+}
