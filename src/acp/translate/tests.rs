@@ -76,9 +76,9 @@ fn what_is_not_known_goes_on_as_it_came() {
         r#"{"sessionUpdate":"plan"}"#,
         r#"{"sessionUpdate":"usage_update"}"#,
         r#"{"sessionUpdate":"message_usage","usage":{"inputTokens":1}}"#,
-        r#"{}"#,
+        r"{}",
         r#""text""#,
-        r#"null"#,
+        r"null",
     ] {
         assert_eq!(update_events(update), [unknown(update)], "{update}");
     }
