@@ -58,6 +58,7 @@ impl Peer {
                 counted.fetch_add(1, Ordering::SeqCst);
                 kill.cancel();
             }),
+            redactor: Redactor::new(["sk-secret".to_owned()], ["/home/of/host".to_owned()]),
         };
         let connection = Connection::open(pipes, Box::new(NoFilter), events_in, limits, &tasks);
         let stdin = BufReader::new(stdin).lines();
@@ -206,7 +207,7 @@ async fn a_new_session_tells_what_the_agent_says_of_it() {
         {"id": "fast", "name": "Fast", "category": "own", "type": "boolean", "currentValue": true},
         {"id": "new", "name": "New", "type": "slider", "currentValue": 3},
     ]);
-    let extensions = json!([{"name": "a b", "success": true}, {"name": "c", "success": false, "error": "why"}, {"name": "d"}, 3]);
+    let extensions = json!([{"name": "a b", "success": true}, {"name": "c", "success": false, "error": "no sk-secret"}, {"name": "d"}, 3]);
     peer.say(&json!({"id": 1, "result": {"sessionId": "s", "modes": {"currentModeId": "new_mode"},
         "configOptions": options, "_meta": {"extensionResults": extensions}}}))
         .await;
@@ -240,7 +241,7 @@ async fn a_new_session_tells_what_the_agent_says_of_it() {
             ]),
             extensions: Some(vec![
                 extension("a b", true, None),
-                extension("c", false, Some("why")),
+                extension("c", false, Some("no [redacted]")),
                 extension("d", false, None)
             ]),
         }
@@ -283,8 +284,8 @@ async fn a_prompt_ends_after_what_it_brought() {
             Err((TurnErrorClass::AgentError, "Internal error: the cause")),
         ),
         (
-            json!({"error": {"code": -32602, "message": "Bad", "data": {"message": "in an object"}}}),
-            Err((TurnErrorClass::AgentError, "Bad: in an object")),
+            json!({"error": {"code": -32602, "message": "Bad", "data": {"message": "sk-secret in /home/of/host/x"}}}),
+            Err((TurnErrorClass::AgentError, "Bad: [redacted] in [home]/x")),
         ),
         (
             json!({"error": {"code": -32000, "message": "Authentication required"}}),

@@ -75,11 +75,11 @@ async fn a_flood_presses_back_and_loses_nothing() {
     drop(flood.await.unwrap());
 }
 
-/// Writes a line of 50 MB that begins so.
-async fn write_huge_line(peer: &mut Peer, beginning: &str) {
+/// Writes a line of so many megabytes that begins so.
+async fn write_huge_line(peer: &mut Peer, beginning: &str, megabytes: usize) {
     let filling = vec![b'x'; 1_000_000];
     let _ = peer.stdout.write_all(beginning.as_bytes()).await;
-    for _ in 0..50 {
+    for _ in 0..megabytes {
         // It may be given up meanwhile.
         let _ = peer.stdout.write_all(&filling).await;
     }
@@ -90,7 +90,7 @@ async fn write_huge_line(peer: &mut Peer, beginning: &str) {
 async fn a_huge_update_is_left_out_and_told() {
     let mut peer = Peer::with_session(Limits { line_bytes: 100_000, ..Limits::default() }).await;
     peer.update("before").await;
-    write_huge_line(&mut peer, r#"{"jsonrpc":"2.0","method":"session/update","params":{"x":""#).await;
+    write_huge_line(&mut peer, r#"{"jsonrpc":"2.0","method":"session/update","params":{"x":""#, 50).await;
     peer.update("after").await;
     assert_eq!(peer.text().await, "before");
     let message = "an update of 50000060 bytes was left out: a line may have 100000".to_owned();
@@ -106,10 +106,10 @@ async fn any_other_huge_line_ends_the_agent() {
     {
         let mut peer = Peer::with_session(Limits { line_bytes: 100_000, ..Limits::default() }).await;
         peer.update("before").await;
-        write_huge_line(&mut peer, beginning).await;
+        write_huge_line(&mut peer, beginning, 2).await;
         assert_eq!(peer.text().await, "before");
         let kills = peer.kills.clone();
-        let bytes = beginning.len() + 50_000_002;
+        let bytes = beginning.len() + 2_000_002;
         let how = format!("the agent wrote a line of {bytes} bytes: a line may have 100000");
         peer.ended(&how, TurnErrorClass::AgentUnresponsive).await;
         assert_eq!(kills.load(Ordering::SeqCst), 1);
@@ -139,13 +139,13 @@ async fn garbage_is_survived_up_to_a_limit() {
 
 #[tokio::test]
 async fn more_permission_requests_than_are_held_are_cancelled() {
-    let mut peer = Peer::with_session(Limits::default()).await;
-    for number in 0..65 {
+    let mut peer = Peer::with_session(Limits { pending_permissions: 2, ..Limits::default() }).await;
+    for number in 0..3 {
         peer.say(&permission(&json!(number), "call")).await;
     }
-    let answer = json!({"jsonrpc": "2.0", "id": 64, "result": {"outcome": {"outcome": "cancelled"}}});
+    let answer = json!({"jsonrpc": "2.0", "id": 2, "result": {"outcome": {"outcome": "cancelled"}}});
     assert_eq!(peer.sent().await, answer);
-    for _ in 0..64 {
+    for _ in 0..2 {
         assert!(matches!(peer.event().await, Some(AgentEvent::PermissionRequested(_))));
     }
     peer.exits("exit code 0");
