@@ -3,7 +3,7 @@
 //! Replay and live are the same loop: read the committed events behind the cursor, pass them on, and when there are
 //! none wait for the log's head to move. Nothing is queued per subscriber; one that is slow reads on from the log.
 //!
-//! Architecture invariant: [`Subscription`] knows no HTTP. What ends a stream from outside (shutdown, a token that was
+//! Architecture invariant: `Subscription` knows no HTTP. What ends a stream from outside (shutdown, a token that was
 //! taken away) comes in as one future.
 
 use std::collections::HashMap;
