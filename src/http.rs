@@ -38,6 +38,8 @@ pub mod turns;
 
 #[cfg(test)]
 mod fake_log;
+#[cfg(test)]
+mod fake_settings;
 
 pub use auth::session_of;
 
@@ -122,5 +124,12 @@ pub fn router(api: Api) -> Router {
         .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn));
-    layers::apply(routes, api, turns::stream_again)
+    let shared = layers::Shared {
+        settings: Arc::clone(&api.settings),
+        callers: api.callers.clone(),
+        answers: Arc::clone(&api.answers),
+        tasks: api.tasks.clone(),
+        stream_again: turns::stream_again(api.clone()),
+    };
+    layers::apply(routes, shared).with_state(api)
 }

@@ -6,6 +6,7 @@
 //! host name is not looked at, and proxies need not be listed.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
@@ -13,9 +14,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::HttpSettings;
 use super::auth::{Caller, Callers, unauthenticated};
 use super::problem::{Code, Problem};
-use super::{Api, HttpSettings};
 
 /// Names of this machine that no DNS answer can take over.
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
@@ -43,15 +44,22 @@ pub fn allowed_hosts(configured: &[String], listen: SocketAddr) -> Vec<String> {
     hosts
 }
 
+/// What the layer works with. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub(super) settings: Arc<HttpSettings>,
+    pub(super) callers: Callers,
+}
+
 /// The layer: lets a request in, with its [`Caller`](super::auth::Caller) as an extension, or answers 421, 403 or 401.
-pub(super) async fn admit(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let origin = Origin::of(request.headers(), &api.settings);
+pub(super) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let origin = Origin::of(request.headers(), &gate.settings);
     // A browser asks what a page may do. Such a question carries no token and gets no data.
     let asks_first = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     let mut response = match &origin {
         Origin::Listed(_) if asks_first => preflight(),
-        _ => match check(&api.settings, &api.callers, &origin, &mut request) {
+        _ => match gate.check(&origin, &mut request) {
             Ok(()) => next.run(request).await,
             Err(problem) => problem.into_response(),
         },
@@ -62,36 +70,33 @@ pub(super) async fn admit(State(api): State<Api>, mut request: Request, next: Ne
     response
 }
 
-fn check(
-    settings: &HttpSettings,
-    callers: &Callers,
-    origin: &Origin,
-    request: &mut Request,
-) -> Result<(), Problem> {
-    let caller = callers.identify(request.headers());
-    let own = own_authority(request.uri(), request.headers());
-    let host_allowed = own.as_ref().is_some_and(|own| is_allowed(own, &settings.allowed_hosts));
-    if !host_allowed && !caller.as_ref().is_some_and(Caller::showed_token) {
-        return Err(Problem::new(
-            Code::HostNotAllowed,
-            "the request is addressed to a host name that is not this gateway's (server.allowed_hosts)",
-        ));
-    }
-    if let Origin::Other(authority) = origin
-        && !(host_allowed && is_same(authority.as_ref(), own.as_ref()))
-    {
-        return Err(Problem::new(
-            Code::OriginNotAllowed,
-            "pages of this origin may not call this gateway (server.cors_origins)",
-        ));
-    }
-    match caller {
-        Some(caller) => {
-            request.extensions_mut().insert(caller);
-            Ok(())
+impl Gate {
+    fn check(&self, origin: &Origin, request: &mut Request) -> Result<(), Problem> {
+        let caller = self.callers.identify(request.headers());
+        let own = own_authority(request.uri(), request.headers());
+        let host_allowed = own.as_ref().is_some_and(|own| is_allowed(own, &self.settings.allowed_hosts));
+        if !host_allowed && !caller.as_ref().is_some_and(Caller::showed_token) {
+            return Err(Problem::new(
+                Code::HostNotAllowed,
+                "the request is addressed to a host name that is not this gateway's (server.allowed_hosts)",
+            ));
         }
-        None if needs_caller(request.uri().path()) => Err(unauthenticated()),
-        None => Ok(()),
+        if let Origin::Other(authority) = origin
+            && !(host_allowed && is_same(authority.as_ref(), own.as_ref()))
+        {
+            return Err(Problem::new(
+                Code::OriginNotAllowed,
+                "pages of this origin may not call this gateway (server.cors_origins)",
+            ));
+        }
+        match caller {
+            Some(caller) => {
+                request.extensions_mut().insert(caller);
+                Ok(())
+            }
+            None if needs_caller(request.uri().path()) => Err(unauthenticated()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -172,3 +177,6 @@ fn show_to(origin: HeaderValue, headers: &mut HeaderMap) {
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, CORS_ANSWER_HEADERS);
     headers.append(header::VARY, ORIGIN_NAME.into());
 }
+
+#[cfg(test)]
+mod tests;

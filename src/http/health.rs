@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Api;
+use super::host::{AgentProgram, AgentUnusable};
 
 /// The gateway lives.
 #[derive(Debug, Serialize, ToSchema)]
@@ -76,15 +77,41 @@ pub struct Readiness {
 )]
 pub async fn readyz(State(api): State<Api>) -> Response {
     let (agent, storage) = futures_util::join!(api.host.agent(), api.host.storage_writable());
-    let storage = if storage { Ok(()) } else { Err("the storage cannot be written".to_owned()) };
-    let stops = api.tasks.soft().is_cancelled();
-    let draining = if stops { Err("the gateway is shutting down".to_owned()) } else { Ok(()) };
-    let checks = BTreeMap::from([
-        ("agent", Check::of(agent.map(drop).map_err(|error| error.to_string()))),
-        ("storage", Check::of(storage)),
-        ("draining", Check::of(draining)),
-    ]);
-    let ready = checks.values().all(|check| check.ok);
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, checks })).into_response()
+    let readiness = Readiness::of(agent, storage, api.tasks.soft().is_cancelled());
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(readiness)).into_response()
+}
+
+impl Readiness {
+    fn of(agent: Result<AgentProgram, AgentUnusable>, storage_writable: bool, stops: bool) -> Self {
+        let unless = |wrong: bool, detail: &str| if wrong { Err(detail.to_owned()) } else { Ok(()) };
+        let checks = BTreeMap::from([
+            ("agent", Check::of(agent.map(drop).map_err(|error| error.to_string()))),
+            ("storage", Check::of(unless(!storage_writable, "the storage cannot be written"))),
+            ("draining", Check::of(unless(stops, "the gateway is shutting down"))),
+        ]);
+        Self { ready: checks.values().all(|check| check.ok), checks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wrong_check_is_enough_to_be_unready() {
+        let agent = || Ok(AgentProgram { name: "goose".into(), version: "1.52.0".into() });
+        let wrong = |readiness: Readiness| -> Vec<&str> {
+            let wrong =
+                readiness.checks.iter().filter(|(_, check)| !check.ok).map(|(name, _)| *name).collect();
+            assert_eq!(readiness.ready, readiness.checks.values().all(|check| check.ok));
+            wrong
+        };
+        assert!(Readiness::of(agent(), true, false).ready);
+        assert_eq!(wrong(Readiness::of(agent(), false, false)), ["storage"]);
+        assert_eq!(wrong(Readiness::of(agent(), true, true)), ["draining"]);
+        let missing = Readiness::of(Err(AgentUnusable("goose was not found".into())), true, false);
+        assert_eq!(missing.checks["agent"].detail.as_deref(), Some("goose was not found"));
+        assert_eq!(wrong(missing), ["agent"]);
+    }
 }

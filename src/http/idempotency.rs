@@ -26,13 +26,13 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tracing::Instrument;
 
-use super::Api;
 use super::auth::Caller;
 use super::layers::catch_panic;
 use super::problem::{Code, Problem};
-use super::request::body_too_large;
+use super::request::{body_too_large, in_time};
 use crate::session::agent::BoxFuture;
 use crate::session::log::StoreError;
+use crate::shutdown::Tasks;
 
 /// What identifies a request: the SHA-256 of caller, method, path and the caller's key.
 pub type AnswerKey = [u8; 32];
@@ -76,9 +76,10 @@ pub trait RememberedAnswers: Send + Sync + 'static {
     fn forget(&self, key: AnswerKey) -> BoxFuture<Result<(), StoreError>>;
 }
 
-/// Answers a request whose first answer was an event stream: with the events of the turn at the path `location`, from
-/// its first on.
-pub type StreamAgain = fn(api: Api, caller: Caller, location: String) -> BoxFuture<Result<Response, Problem>>;
+/// Answers a request whose first answer was an event stream, for this caller: with the events of the turn at the path
+/// `location`, from its first on.
+pub type StreamAgain =
+    Arc<dyn Fn(Caller, String) -> BoxFuture<Result<Response, Problem>> + Send + Sync + 'static>;
 
 /// The longest key.
 const MAX_KEY: usize = 255;
@@ -98,14 +99,21 @@ const EVENT_STREAM: &str = "text/event-stream";
 /// What the layer works with. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Memory {
-    api: Api,
+    answers: Arc<dyn RememberedAnswers>,
+    tasks: Tasks,
+    body_bytes: usize,
     stream_again: StreamAgain,
     running: Running,
 }
 
 impl Memory {
-    pub(super) fn new(api: Api, stream_again: StreamAgain) -> Self {
-        Self { api, stream_again, running: Running::default() }
+    pub(super) fn new(
+        answers: Arc<dyn RememberedAnswers>,
+        tasks: Tasks,
+        body_bytes: usize,
+        stream_again: StreamAgain,
+    ) -> Self {
+        Self { answers, tasks, body_bytes, stream_again, running: Running::default() }
     }
 
     async fn answer(self, request: Request, next: Next) -> Result<Response, Problem> {
@@ -118,7 +126,7 @@ impl Memory {
             return Ok(next.run(request).await);
         };
         let (parts, body) = request.into_parts();
-        let body = read_body(body, self.api.settings.body_bytes).await?;
+        let body = read_body(body, self.body_bytes).await?;
         let key = answer_key(&caller, &parts, &text);
         let body_hash = Sha256::digest(&body).into();
         let claim = loop {
@@ -129,7 +137,7 @@ impl Memory {
             }
         };
         let request = Request::from_parts(parts, Body::from(body));
-        let tasks = self.api.tasks.clone();
+        let tasks = self.tasks.clone();
         let hard = tasks.hard().clone();
         let work =
             async move { hard.run_until_cancelled(self.work(claim, body_hash, caller, request, next)).await };
@@ -149,7 +157,7 @@ impl Memory {
         request: Request,
         next: Next,
     ) -> Result<Response, Problem> {
-        let answers = &self.api.answers;
+        let answers = &self.answers;
         let begin = match answers.begin(claim.key, body_hash).await? {
             // The claim is ours, so nobody works on it: a gateway died over it.
             Begin::InProgress => {
@@ -173,10 +181,7 @@ impl Memory {
                 Ok(response)
             }
             Begin::Stored(answer) => match answer.stream_location() {
-                Some(location) => {
-                    let location = location.to_owned();
-                    (self.stream_again)(self.api.clone(), caller, location).await
-                }
+                Some(location) => (self.stream_again)(caller, location.to_owned()).await,
                 None => answer.into_response(),
             },
             Begin::Mismatch => Err(reused()),
@@ -272,7 +277,7 @@ fn answer_key(caller: &Caller, parts: &Parts, text: &str) -> AnswerKey {
 }
 
 async fn read_body(body: Body, body_bytes: usize) -> Result<Bytes, Problem> {
-    match Limited::new(body, body_bytes).collect().await {
+    match in_time(Limited::new(body, body_bytes).collect()).await? {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(body_too_large()),
         Err(error) => {
@@ -335,3 +340,6 @@ impl Drop for Claim {
         self.running.lock().remove(&self.key);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
@@ -15,9 +16,12 @@ use futures_util::FutureExt;
 use tracing::{Instrument, Span};
 use uuid::Uuid;
 
-use super::idempotency::{self, Memory, StreamAgain};
+use super::auth::Callers;
+use super::gate::{self, Gate};
+use super::idempotency::{self, Memory, RememberedAnswers, StreamAgain};
 use super::problem::{Code, Problem};
-use super::{Api, gate, request};
+use super::{HttpSettings, request};
+use crate::shutdown::Tasks;
 
 /// The header that carries a request's id both ways.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -25,19 +29,35 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Ids of callers longer than this are not taken.
 const MAX_REQUEST_ID: usize = 128;
 
-/// Puts every layer around the routes. `stream_again` answers a repeated request whose first answer was a stream.
-pub(super) fn apply(routes: Router<Api>, api: Api, stream_again: StreamAgain) -> Router {
+/// What the layers work with.
+pub(super) struct Shared {
+    pub(super) settings: Arc<HttpSettings>,
+    pub(super) callers: Callers,
+    pub(super) answers: Arc<dyn RememberedAnswers>,
+    pub(super) tasks: Tasks,
+    /// Answers a repeated request whose first answer was an event stream.
+    pub(super) stream_again: StreamAgain,
+}
+
+/// Puts every layer around the routes.
+pub(super) fn apply<S>(routes: Router<S>, shared: Shared) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    let Shared { settings, callers, answers, tasks, stream_again } = shared;
+    let body_bytes = settings.body_bytes;
+    let memory = Memory::new(answers, tasks, body_bytes, stream_again);
+    let gate = Gate { settings, callers };
     // The layer added last is the outermost.
     routes
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn_with_state(Memory::new(api.clone(), stream_again), idempotency::remember))
-        .layer(DefaultBodyLimit::max(api.settings.body_bytes))
-        .layer(middleware::from_fn_with_state(api.settings.body_bytes, refuse_announced_body))
-        .layer(middleware::from_fn_with_state(api.clone(), gate::admit))
+        .layer(middleware::from_fn_with_state(memory, idempotency::remember))
+        .layer(DefaultBodyLimit::max(body_bytes))
+        .layer(middleware::from_fn_with_state(body_bytes, refuse_announced_body))
+        .layer(middleware::from_fn_with_state(gate, gate::admit))
         .layer(middleware::from_fn(survive_panic))
         .layer(middleware::from_fn(observe))
-        .with_state(api)
 }
 
 async fn not_found() -> Problem {
@@ -142,9 +162,13 @@ impl Drop for LogLine {
             tracing::info!(method, path, ms, "the caller left before the answer");
             return;
         };
-        match self.problem.as_ref().and_then(Problem::cause) {
-            Some(cause) => tracing::error!(method, path, status, ms, code, cause, "answered"),
-            None => tracing::info!(method, path, status, ms, code, "answered"),
+        if let Some(cause) = self.problem.as_ref().and_then(Problem::cause) {
+            tracing::error!(method, path, status, ms, code, cause, "answered");
+        } else {
+            tracing::info!(method, path, status, ms, code, "answered");
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

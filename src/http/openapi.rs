@@ -1,13 +1,26 @@
 //! The OpenAPI document, gathered from the handlers' own descriptions.
 
+mod events;
+
 use std::sync::LazyLock;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use utoipa::openapi::OpenApi as Document;
-use utoipa::{OpenApi, ToResponse, ToSchema};
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{OpenApi as Document, RefOr};
+use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 
-use super::problem::FieldError;
+use events::EventSchemas;
+
+use super::problem::{Code, FieldError};
+use crate::session::agent::{NoticeLevel, SlashCommand};
+use crate::session::event::SessionChange;
+use crate::session::permission::Permission;
+use crate::session::plan::Plan;
+use crate::session::snapshot::{SessionState, SessionUsage};
+use crate::session::tool_call::ToolCall;
+use crate::session::turn::Turn;
 
 /// What the gateway says when it does not do what it was asked (RFC 9457). Problems have more members where the code
 /// is about something: `turn_id`, `permission`, `stderr_tail`, …
@@ -70,9 +83,58 @@ pub(super) struct Refused(ProblemSchema);
         super::plan::get_plan,
         openapi_json,
     ),
-    components(schemas(ProblemSchema), responses(Refused))
+    components(
+        schemas(
+            ProblemSchema,
+            // What events refer to.
+            SessionChange,
+            SessionState,
+            Turn,
+            ToolCall,
+            Plan,
+            Permission,
+            SessionUsage,
+            SlashCommand,
+            NoticeLevel,
+        ),
+        responses(Refused)
+    ),
+    security(("token" = [])),
+    modifiers(&TokenScheme, &ProblemCodes, &EventSchemas),
+    tags((name = "gateway", description = "The gateway itself.")),
 )]
 struct Gathered;
+
+/// How callers show who they are.
+struct TokenScheme;
+
+impl Modify for TokenScheme {
+    fn modify(&self, document: &mut Document) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// Lists the problem codes where people look for them: in the description of `Problem`'s `code`.
+struct ProblemCodes;
+
+impl Modify for ProblemCodes {
+    fn modify(&self, document: &mut Document) {
+        let Some(RefOr::T(Schema::Object(problem))) =
+            document.components.as_mut().and_then(|components| components.schemas.get_mut("Problem"))
+        else {
+            return;
+        };
+        if let Some(RefOr::T(Schema::Object(code))) = problem.properties.get_mut("code") {
+            let codes: Vec<_> = Code::ALL
+                .iter()
+                .map(|code| format!("`{}` ({})", code.as_str(), code.status().as_u16()))
+                .collect();
+            code.description =
+                Some(format!("What happened, for programs. Open. One of {}.", codes.join(", ")));
+        }
+    }
+}
 
 /// The whole document.
 #[must_use]
@@ -106,3 +168,6 @@ pub async fn openapi_json() -> Response {
         Err(error) => super::problem::Problem::internal(error).into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests;

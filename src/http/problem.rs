@@ -356,3 +356,6 @@ impl From<LaunchError> for Problem {
 fn draining() -> Problem {
     Problem::new(Code::Draining, "the gateway is shutting down")
 }
+
+#[cfg(test)]
+mod tests;

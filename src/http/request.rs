@@ -28,7 +28,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let is_json = is_json(request.headers());
-        let bytes = Bytes::from_request(request, state).await.map_err(body_problem)?;
+        let bytes = in_time(Bytes::from_request(request, state)).await?.map_err(body_problem)?;
         if bytes.is_empty() {
             return parse_json(b"{}").map(Self);
         }
@@ -53,6 +53,15 @@ fn body_problem(rejection: BytesRejection) -> Problem {
     }
 }
 
+/// How long a body may take to arrive: nobody holds a connection by sending a byte now and then.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bounds the time of reading a body; 400 over it.
+pub(super) async fn in_time<T>(read: impl Future<Output = T>) -> Result<T, Problem> {
+    let in_time = tokio::time::timeout(BODY_TIMEOUT, read).await;
+    in_time.map_err(|_| Problem::new(Code::MalformedRequest, "the body did not arrive in time"))
+}
+
 /// The body is over `limits.body_bytes`.
 pub(super) fn body_too_large() -> Problem {
     Problem::new(Code::BodyTooLarge, "the body is larger than this gateway takes")
@@ -61,6 +70,10 @@ pub(super) fn body_too_large() -> Problem {
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // The first pass tells broken JSON (400) from JSON that does not fit (422), wherever in the body either is.
     serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| malformed_json(&error))?;
+    // serde also reads a list as a struct, field by field; callers that send one mean something else.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Problem::invalid("", "the body has to be a JSON object"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         if !error.inner().is_data() {
@@ -267,3 +280,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Preference {
         Self::of(&parts.headers)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -160,7 +160,7 @@ impl Connections {
 async fn silent(mut asks: watch::Receiver<bool>, header_timeout: Duration) {
     // An error means that the connection is over.
     if timeout(header_timeout, asks.wait_for(|asked| *asked)).await.is_ok() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -195,3 +195,6 @@ where
         self.0.spawn(async move { hard.run_until_cancelled(future).await });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! Settings for tests.
+
+use std::time::Duration;
+
+use super::HttpSettings;
+use crate::session::agent::Mode;
+
+/// As a gateway on loopback has them, with room for few.
+pub(super) fn settings() -> HttpSettings {
+    HttpSettings {
+        allowed_hosts: vec!["localhost".into(), "127.0.0.1".into()],
+        cors_origins: vec!["https://app.example".into()],
+        heartbeat: Duration::from_secs(15),
+        body_bytes: 1024,
+        wait: Duration::from_secs(300),
+        streams_per_caller: 4,
+        header_timeout: Duration::from_secs(10),
+        max_connections: 16,
+        auth_required: true,
+        loopback_only: true,
+        cwd_roots: Vec::new(),
+        default_mode: Mode::SmartApprove,
+        allow_modes: Mode::ALL.to_vec(),
+        default_provider: None,
+        default_model: None,
+        caller_env: Vec::new(),
+    }
+}
