@@ -100,6 +100,7 @@ fn event_kinds(names: &str) -> Result<EventKinds, Problem> {
 /// Server-sent events from the session's log. Ids go up by one from 1 and are never given out twice, so a subscriber
 /// that comes back with `Last-Event-ID` or `after` misses nothing and sees nothing twice. A cursor that this session
 /// has not given out is answered by `stream.reset`, then by all events. The stream ends when the session is deleted.
+/// Comments keep it alive; with them a filtered stream gets bare `id:` lines, which move the cursor of a browser.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session_id}/events",
@@ -111,7 +112,7 @@ fn event_kinds(names: &str) -> Result<EventKinds, Problem> {
         EventsQuery,
     ),
     responses(
-        (status = 200, description = "The events.", content_type = "text/event-stream", body = String),
+        (status = 200, description = "The events: each `data:` line is an `Event`.", content_type = "text/event-stream", body = String),
         (status = "4XX", response = super::openapi::Refused),
         (status = 400, description = "`malformed-request`: a cursor or a type that is none", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
