@@ -148,9 +148,9 @@ mod tests {
     fn routes_do_not_collide_and_all_of_them_are_described() {
         let _ = routes();
         let source = include_str!("http.rs");
-        let (_, routes) = source.split_once("fn routes()").unwrap();
-        let (routes, _) = routes.split_once("\n}\n").unwrap();
-        let routed: BTreeSet<&str> = routes.split('"').filter(|text| text.starts_with('/')).collect();
+        let (_, text) = source.split_once("fn routes()").unwrap();
+        let (text, _) = text.split_once("\n}\n").unwrap();
+        let routed: BTreeSet<&str> = text.split('"').filter(|part| part.starts_with('/')).collect();
         let document = openapi::document();
         let described: BTreeSet<&str> = document.paths.paths.keys().map(String::as_str).collect();
         assert_eq!(routed, described);
