@@ -13,10 +13,12 @@ use crate::http::auth::Callers;
 
 /// Remembers in memory, as the store does on disk.
 #[derive(Clone, Default)]
-struct InMemory(Arc<Mutex<HashMap<AnswerKey, (BodyHash, Option<StoredAnswer>)>>>);
+struct InMemory(Arc<Mutex<Entries>>);
+
+type Entries = HashMap<AnswerKey, (BodyHash, Option<StoredAnswer>)>;
 
 impl InMemory {
-    fn entries(&self) -> MutexGuard<'_, HashMap<AnswerKey, (BodyHash, Option<StoredAnswer>)>> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap()
     }
 
@@ -77,7 +79,7 @@ impl Bench {
             let made = Arc::clone(made);
             move || made.fetch_add(1, Ordering::SeqCst) + 1
         };
-        let (make, make_slowly, stream, refuse, panic) =
+        let (quick, slow, stream, refuse, panic) =
             (count(&made), count(&made), count(&made), count(&made), count(&made));
         let (wait, tell) = (Arc::clone(&go), Arc::clone(&begun));
         let made_answer = |number: usize| {
@@ -89,13 +91,13 @@ impl Bench {
         });
         let layer = Memory::new(Arc::new(memory.clone()), tasks.clone(), 64, again);
         let app = Router::new()
-            .route("/v1/things", post(move || async move { made_answer(make()) }).get(async || "list"))
+            .route("/v1/things", post(move || async move { made_answer(quick()) }).get(async || "list"))
             .route(
                 "/v1/slow",
                 post(move || async move {
                     tell.add_permits(1);
                     wait.acquire().await.unwrap().forget();
-                    made_answer(make_slowly())
+                    made_answer(slow())
                 }),
             )
             .route(

@@ -66,6 +66,16 @@ fn every_problem_code_is_described() {
     }
 }
 
+#[test]
+fn enums_are_open_but_for_what_tells_schemas_apart() {
+    let document = document_value();
+    let schemas = &document["components"]["schemas"];
+    for (name, value) in [("SessionState", "idle"), ("PermissionKind", "tool"), ("Mode", "auto")] {
+        assert_eq!(schemas[name].get("enum"), None, "{name}");
+        assert!(schemas[name]["x-extensible-enum"].as_array().unwrap().contains(&json!(value)), "{name}");
+    }
+}
+
 fn turn() -> Turn {
     Turn {
         id: TurnId::new(),

@@ -172,7 +172,7 @@ pub struct PatchSession {
     metadata: Option<Option<BTreeMap<String, Option<String>>>>,
     /// The mode.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Mode, required = false)]
+    #[schema(value_type = Mode, inline, required = false)]
     mode: Option<Option<Mode>>,
     /// The model's provider.
     #[serde(default, deserialize_with = "given")]
