@@ -9,8 +9,9 @@
 //! same request again then runs anew: nobody can tell how far the first came, and nobody was told that it succeeded.
 //!
 //! How the answer is wanted (`Accept`, `Prefer`) is not part of the question: the same request again gets the answer of
-//! the first as it was. An event stream is not kept byte by byte. Its answer has a `Location` header with the turn's path, that is what is
-//! kept, and the same request again is answered with the same turn's events from the log ([`StreamAgain`]).
+//! the first as it was. An event stream is not kept byte by byte. Its answer has a `Location` header with the turn's
+//! path, that is what is kept, and the same request again is answered with the same turn's events from the log
+//! ([`StreamAgain`]).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

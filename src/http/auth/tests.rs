@@ -173,6 +173,16 @@ fn the_next_call_sees_a_changed_file() {
 }
 
 #[test]
+fn a_file_is_read_again_while_its_time_stamp_may_hide_a_change() {
+    let (disk, _) = TokensOnDisk::new(&entry("alice", "a", ""));
+    let fresh = FileMark::of(&disk.path());
+    assert!(fresh.same_state(&fresh) && fresh.differs(&fresh));
+    // Older than this test's compilation.
+    let old = FileMark::of(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")));
+    assert!(!old.differs(&old));
+}
+
+#[test]
 fn a_broken_file_keeps_the_last_good_tokens_and_a_removed_one_keeps_none() {
     let (disk, callers) = TokensOnDisk::new(&entry("alice", "a", ""));
     for broken in ["", "[[tokens]]\nname = \"al"] {

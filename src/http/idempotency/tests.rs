@@ -225,10 +225,17 @@ async fn a_caller_that_leaves_changes_nothing() {
             permit = bench.begun.acquire() => permit.unwrap().forget(),
         }
     }
+    // One leaves while it runs, another one comes back while it still does.
     let second = bench.post("/v1/slow", "k", "{}");
-    bench.go.add_permits(1);
-    assert_eq!(text(second.await).await, "made 1");
-    assert_eq!(bench.made(), 1);
+    let end = async {
+        bench.go.add_permits(1);
+        bench.tasks.finished().await;
+        bench.made()
+    };
+    let (made, second) = tokio::join!(end, second);
+    assert_eq!(made, 1);
+    assert_eq!(text(second).await, "made 1");
+    assert_eq!(bench.begun.available_permits(), 0, "it has begun twice");
 }
 
 #[tokio::test]
