@@ -1,7 +1,8 @@
 //! The HTTP adapter: routes, bodies, problems, streams.
 //!
 //! Architecture invariant: nothing here knows goose, JSON-RPC or SQL. Handlers talk to the core's handles and to the
-//! ports [`host::HostFacts`] and [`idempotency::RememberedAnswers`]. A handler holds no state change between two
+//! ports [`HostFacts`](crate::http::host::HostFacts) and
+//! [`RememberedAnswers`](crate::http::idempotency::RememberedAnswers). A handler holds no state change between two
 //! awaits: a caller that leaves drops it.
 
 use std::path::PathBuf;
