@@ -15,6 +15,7 @@ use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 use events::EventSchemas;
 
 use super::problem::{Code, FieldError};
+use super::stream::StreamReset;
 use crate::session::agent::{NoticeLevel, SlashCommand};
 use crate::session::event::SessionChange;
 use crate::session::permission::Permission;
@@ -99,12 +100,19 @@ pub(super) struct Refused(ProblemSchema);
             SessionUsage,
             SlashCommand,
             NoticeLevel,
+            StreamReset,
         ),
         responses(Refused)
     ),
     security(("token" = [])),
     modifiers(&TokenScheme, &ProblemCodes, &OpenEnums, &EventSchemas),
-    tags((name = "gateway", description = "The gateway itself.")),
+    tags(
+        (name = "sessions", description = "Sessions: an agent each, with its plan and its messages."),
+        (name = "turns", description = "Prompts, and what became of them."),
+        (name = "events", description = "Everything that happens in a session, as it happens."),
+        (name = "permissions", description = "What the agent asks for, and the answers."),
+        (name = "gateway", description = "The gateway itself."),
+    ),
 )]
 struct Gathered;
 

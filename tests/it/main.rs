@@ -1,5 +1,4 @@
 //! Integration tests: one binary, the real gander, the real goose.
-#![expect(clippy::unwrap_used, reason = "what goes wrong in a test is to fail it")]
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
