@@ -306,6 +306,7 @@ fn session_settings(config: &Config) -> SessionSettings {
         permission_timeout: config.permissions.timeout,
         allow_plan_write: config.permissions.allow_plan_write,
         end_grace: config.goose.end_grace,
+        idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
     }
 }
@@ -419,7 +420,8 @@ async fn try_session(
         env: std::collections::BTreeMap::new(),
     };
     let (events, mut said) = tokio::sync::mpsc::channel(1);
-    let start = AgentLauncher::launch(launcher, SessionId::new(), spec, events, CancellationToken::new());
+    let start =
+        AgentLauncher::launch(launcher, SessionId::new(), spec, None, events, CancellationToken::new());
     tokio::pin!(start);
     // What it says has to be taken for it to go on.
     let LaunchedAgent { agent, facts, .. } = loop {

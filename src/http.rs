@@ -126,6 +126,7 @@ fn routes() -> Router<Api> {
             "/v1/sessions/{session_id}",
             get(sessions::get_session).patch(sessions::update_session).delete(sessions::delete_session),
         )
+        .route("/v1/sessions/{session_id}/hibernate", post(sessions::hibernate_session))
         .route("/v1/sessions/{session_id}/events", get(events::stream_events))
         .route("/v1/sessions/{session_id}/messages", get(messages::list_messages))
         .route("/v1/sessions/{session_id}/permissions", get(permissions::list_session_permissions))

@@ -14,14 +14,16 @@ mod reader;
 mod writer;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
     AGENT_METHOD_NAMES, CancelNotification, ClientCapabilities, Implementation, InitializeRequest,
-    InitializeResponse, NewSessionRequest, RequestPermissionOutcome, RequestPermissionResponse,
-    SelectedPermissionOutcome, SetSessionConfigOptionRequest, SetSessionModeRequest,
+    InitializeResponse, LoadSessionRequest, NewSessionRequest, RequestPermissionOutcome,
+    RequestPermissionResponse, SelectedPermissionOutcome, SetSessionConfigOptionRequest,
+    SetSessionModeRequest,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -120,6 +122,8 @@ pub struct Connection {
     /// Why the agent is given up; set once, before `given_up` is.
     reason: OnceLock<String>,
     given_up: CancellationToken,
+    /// Whether the agent repeats a session's history: from a request to load it until the answer. The core has it.
+    replaying: AtomicBool,
     /// The agent's standard input is to be closed when the queue is empty.
     closing: CancellationToken,
     tasks: Tasks,
@@ -152,6 +156,7 @@ impl Connection {
             redactor: pipes.redactor,
             reason: OnceLock::new(),
             given_up: CancellationToken::new(),
+            replaying: AtomicBool::new(false),
             closing: CancellationToken::new(),
             tasks: tasks.clone(),
         });
@@ -197,16 +202,43 @@ impl Connection {
         if self.session.set(session).is_err() {
             warn!("the agent started a second session on one connection");
         }
+        Ok(self.understand_session(&fields))
+    }
+
+    /// ACP `session/load`: goes on with a session that an earlier process of the agent had. What the agent repeats of
+    /// its history is dropped.
+    pub async fn load_session(&self, session: &str, cwd: &Path) -> Result<NewSession, AgentFailure> {
+        let method = AGENT_METHOD_NAMES.session_load;
+        if self.session.set(session.to_owned()).is_err() {
+            warn!("the agent loads a second session on one connection");
+        }
+        let params = LoadSessionRequest::new(session.to_owned(), cwd);
+        let (answer, answered) = oneshot::channel();
+        // Before the agent can know of it: its first repetition may come at once.
+        self.replaying.store(true, Ordering::Release);
+        let Ok(id) = self.begin(method, &params, Pending::Load(answer)) else { return Err(self.gone()) };
+        let reply = self.answer(id, method, answered, self.limits.start_timeout).await?;
+        Ok(self.understand_session(&translate::fields(Some(&reply))))
+    }
+
+    /// The agent's own id of the session, to load it with later. `None` before there is a session.
+    #[must_use]
+    pub fn session(&self) -> Option<&str> {
+        self.session.get().map(String::as_str)
+    }
+
+    /// What the agent says of a session that it made or loaded.
+    fn understand_session(&self, fields: &translate::Fields<'_>) -> NewSession {
         let modes = translate::fields(fields.get("modes").copied());
         let mut extensions = translate::extension_results(fields.get("_meta").copied());
         for error in extensions.iter_mut().flatten().filter_map(|extension| extension.error.as_mut()) {
             *error = self.redactor.redact(error);
         }
-        Ok(NewSession {
+        NewSession {
             mode: translate::read(modes.get("currentModeId").copied()),
             config_options: translate::config_options(fields.get("configOptions").copied()),
             extensions,
-        })
+        }
     }
 
     /// Tells the agent something. Never waits; an agent whose queue is full is given up.

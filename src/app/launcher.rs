@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
+use crate::acp::{AgentPipes, Connection, Limits, NewSession, Redactor, StderrTail};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::updates::{self, GooseUpdates};
@@ -22,7 +22,7 @@ use crate::goose::version::{self, Version};
 use crate::process::{ChildControl, DescendantSnapshot, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
     Agent, AgentCommand, AgentEvents, AgentExit, AgentFacts, AgentFailure, AgentGone, AgentLauncher,
-    BoxFuture, LaunchError, LaunchSpec, LaunchedAgent,
+    BoxFuture, ConfigOption, LaunchError, LaunchSpec, LaunchedAgent, ResumeToken,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -144,6 +144,7 @@ impl GooseLauncher {
         self,
         session: SessionId,
         spec: LaunchSpec,
+        resume: Option<ResumeToken>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> Result<LaunchedAgent, LaunchError> {
@@ -151,7 +152,7 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
-        let cwd = self.prepare(session, &spec, home, launch.switched_off.clone()).await?;
+        let cwd = self.prepare(session, &spec, resume.is_some(), home, launch.switched_off.clone()).await?;
         let process = ProcessSpec {
             program,
             arguments: launch.arguments.iter().map(OsString::from).collect(),
@@ -188,7 +189,14 @@ impl GooseLauncher {
         let ready = async {
             let about = connection.initialize().await?;
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
-            let new = connection.new_session(&cwd).await?;
+            let new = match &resume {
+                None => connection.new_session(&cwd).await?,
+                Some(ResumeToken(kept)) => {
+                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
+                    let loaded = connection.load_session(kept, &cwd).await?;
+                    set_again(&connection, &spec, loaded).await?
+                }
+            };
             Ok((about, new))
         };
         let ready = tokio::select! {
@@ -232,8 +240,11 @@ impl GooseLauncher {
             extensions: checked.extensions,
             config_options: checked.config_options,
         };
+        let Some(resume) = connection.session().map(|session| ResumeToken(session.to_owned())) else {
+            return Err(failed("goose did not name its session"));
+        };
         let agent = Arc::new(GooseAgent { connection, control, mark: Arc::default() });
-        Ok(LaunchedAgent { agent, facts, notices: checked.notices })
+        Ok(LaunchedAgent { agent, facts, resume, notices: checked.notices })
     }
 
     /// Makes the session's home and finds where it works.
@@ -241,6 +252,7 @@ impl GooseLauncher {
         &self,
         session: SessionId,
         spec: &LaunchSpec,
+        resumes: bool,
         home: PathBuf,
         switched_off: std::collections::BTreeSet<String>,
     ) -> Result<PathBuf, LaunchError> {
@@ -248,6 +260,18 @@ impl GooseLauncher {
         let cwd = spec.cwd.clone();
         let workspace = self.shared.settings.workspaces.join(session.to_string());
         let prepared = self.shared.tasks.spawn_blocking(move || {
+            if resumes {
+                // goose goes on from what it has saved there; its configuration counted when the session was made.
+                if !home.is_dir() {
+                    return Err(failed("what goose remembers of the session is gone"));
+                }
+                return Ok(cwd.unwrap_or(workspace));
+            }
+            // A start that failed has left one.
+            home::remove(&home).map_err(|error| {
+                tracing::error!(%error, "a session's old goose home cannot be removed");
+                failed("the session's goose home cannot be made")
+            })?;
             home::prepare(&home, config_dir.as_deref(), &switched_off).map_err(|error| {
                 tracing::error!(%error, "a session's goose home cannot be made");
                 match error {
@@ -301,10 +325,11 @@ impl AgentLauncher for GooseLauncher {
         &self,
         session: SessionId,
         spec: LaunchSpec,
+        resume: Option<ResumeToken>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {
-        Box::pin(self.clone().launch(session, spec, events, cancel))
+        Box::pin(self.clone().launch(session, spec, resume, events, cancel))
     }
 
     fn discard(&self, session: SessionId) -> BoxFuture<io::Result<()>> {
@@ -348,6 +373,11 @@ impl Agent for GooseAgent {
         Box::pin(async move { control.sweep(&mark).await })
     }
 
+    fn background(&self) -> BoxFuture<usize> {
+        let control = self.control.clone();
+        Box::pin(async move { control.background().await })
+    }
+
     fn end(&self, grace: Duration) -> BoxFuture<()> {
         self.connection.close_stdin();
         let control = self.control.clone();
@@ -355,6 +385,41 @@ impl Agent for GooseAgent {
             control.end(grace).await;
         })
     }
+}
+
+/// After a load goose is in the mode, and with the provider and model, that it has *saved* (measured), not in those it
+/// was started with. They are set to what the session is to have; what goose says then is what [`launch::check`] sees.
+async fn set_again(
+    connection: &Arc<Connection>,
+    spec: &LaunchSpec,
+    loaded: NewSession,
+) -> Result<NewSession, AgentFailure> {
+    let current = |options: &Option<Vec<ConfigOption>>, id: &str| {
+        let option = options.iter().flatten().find(|option| option.id == id);
+        option.and_then(|option| option.current_value.clone())
+    };
+    let mut options = loaded.config_options.clone();
+    // The mode in any case: its answer is what proves it.
+    let wanted = [("provider", spec.provider.clone()), ("model", spec.model.clone())]
+        .into_iter()
+        .filter_map(|(id, value)| {
+            Some((id, value.filter(|value| current(&options, id).as_ref() != Some(value))?))
+        })
+        .chain([("mode", spec.mode.as_str().to_owned())])
+        .collect::<Vec<_>>();
+    for (id, value) in wanted {
+        let (done, answer) = oneshot::channel();
+        let gone = || AgentFailure {
+            class: TurnErrorClass::AgentExited,
+            code: None,
+            message: "the agent ended".into(),
+        };
+        let command = AgentCommand::SetConfigOption { id: id.to_owned(), value, done };
+        connection.send(command).map_err(|_| gone())?;
+        options = Some(answer.await.map_err(|_| gone())??);
+    }
+    let mode = current(&options, "mode");
+    Ok(NewSession { mode, config_options: options, ..loaded })
 }
 
 fn exit_of(control: ChildControl, stderr: StderrTail) -> BoxFuture<AgentExit> {

@@ -74,6 +74,7 @@ pub(super) struct Refused(ProblemSchema);
         super::sessions::get_session,
         super::sessions::update_session,
         super::sessions::delete_session,
+        super::sessions::hibernate_session,
         super::turns::create_turn,
         super::turns::list_turns,
         super::turns::get_turn,

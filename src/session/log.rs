@@ -48,6 +48,9 @@ pub struct SessionRecord {
     /// Whether its deletion has begun: a restarted gateway goes on with it.
     #[serde(default)]
     pub deleting: bool,
+    /// By which its agent goes on with it; `None` until one has started.
+    #[serde(default)]
+    pub resume: Option<super::agent::ResumeToken>,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
 }

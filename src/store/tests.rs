@@ -80,7 +80,7 @@ fn session_record(owner: &str, state: SessionState) -> SessionRecord {
         disabled_extensions: Vec::new(),
         env: BTreeMap::new(),
     };
-    SessionRecord { snapshot, title_is_callers: false, deleting: false, launch }
+    SessionRecord { snapshot, title_is_callers: false, deleting: false, resume: None, launch }
 }
 
 fn turn_of(session: SessionId, state: TurnState) -> Turn {

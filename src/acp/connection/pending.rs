@@ -26,6 +26,8 @@ const AUTH_REQUIRED: i64 = -32000;
 pub(super) enum Pending {
     /// The core, as an event.
     Prompt(TurnId),
+    /// Whoever waits for it; what the agent tells before it answers is the history, told before.
+    Load(oneshot::Sender<Result<Box<RawValue>, AgentFailure>>),
     /// Whoever waits for it.
     Request(oneshot::Sender<Result<Box<RawValue>, AgentFailure>>),
 }
@@ -91,7 +93,7 @@ impl State {
         self.ended = Some(failure.clone());
         self.held.clear();
         for (_, pending) in self.pending.drain() {
-            if let Pending::Request(answer) = pending {
+            if let Pending::Request(answer) | Pending::Load(answer) = pending {
                 // Whoever asked may have gone meanwhile.
                 let _ = answer.send(Err(failure.clone()));
             }

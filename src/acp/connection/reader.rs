@@ -3,6 +3,7 @@
 //! All that one read brought is one batch of events. The task ends with the agent, and its last event is `Exited`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{
@@ -180,8 +181,8 @@ impl Inbox {
         match line {
             Line::Whole(bytes) => {
                 let text = String::from_utf8_lossy(bytes);
-                let event =
-                    translate::chunk_of_line(&text, self.connection.session.get().map(String::as_str));
+                let session = self.connection.session.get().map(String::as_str);
+                let event = translate::chunk_of_line(&text, session).filter(|_| !self.is_replaying());
                 match event {
                     Some(event) => self.emit(event),
                     None => rpc::read_messages(&text, |message| match message {
@@ -192,6 +193,10 @@ impl Inbox {
             }
             Line::TooLong { head, bytes } => self.too_long(head, *bytes),
         }
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.connection.replaying.load(Ordering::Acquire)
     }
 
     fn bad_line(&mut self, bytes: usize) {
@@ -207,6 +212,9 @@ impl Inbox {
     fn too_long(&mut self, head: &[u8], bytes: u64) {
         let limit = self.connection.limits.line_bytes;
         if rpc::method_of_head(head).is_some_and(|method| translate::is_session_update(&method)) {
+            if self.is_replaying() {
+                return;
+            }
             warn!(bytes, limit, "an update of the agent is longer than the limit");
             let message = format!("an update of {bytes} bytes was left out: a line may have {limit}");
             let code = "update-dropped".to_owned();
@@ -235,6 +243,7 @@ impl Inbox {
             {
                 self.request_withdrawn(params);
             }
+            Message::Notification { .. } if self.is_replaying() => {}
             Message::Notification { method, params } => {
                 let Self { connection, filter, batch, .. } = self;
                 let session = connection.session.get().map(String::as_str);
@@ -250,6 +259,10 @@ impl Inbox {
             None => {
                 let code = outcome.err().and_then(|failure| failure.code);
                 debug!(code, "an answer of the agent to nothing that is open");
+            }
+            Some(Pending::Load(answer)) => {
+                self.connection.replaying.store(false, Ordering::Release);
+                let _ = answer.send(outcome.map(ToOwned::to_owned));
             }
             Some(Pending::Request(answer)) => {
                 // Whoever asked may have gone meanwhile.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::session::agent::{
     AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, ConfigOption,
-    ContextUsage, ModelCallUsage, Notice, NoticeLevel, PermissionReply, ReplyToken,
+    ContextUsage, ModelCallUsage, Notice, NoticeLevel, PermissionReply, ReplyToken, ResumeToken,
 };
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::id::{MessageId, PermissionId, TurnId};
@@ -21,11 +21,20 @@ use crate::session::turn::{Cost, TurnError, TurnState};
 
 impl Machine {
     /// The agent is ready for prompts.
-    pub(in crate::session) fn started(&mut self, step: &mut Step, facts: AgentFacts, notices: Vec<Notice>) {
+    pub(in crate::session) fn started(
+        &mut self,
+        step: &mut Step,
+        facts: AgentFacts,
+        resume: ResumeToken,
+        notices: Vec<Notice>,
+    ) {
         if self.phase != Phase::Starting {
             return;
         }
         self.phase = Phase::Ready;
+        self.record.resume = Some(resume);
+        // A turn that waited for the agent goes on with it.
+        step.commands.extend(self.held.take());
         let snapshot = &mut self.record.snapshot;
         let cwd = facts.cwd.to_string_lossy().into_owned();
         let generation = snapshot.agent.as_ref().map_or(0, |agent| agent.generation) + 1;
