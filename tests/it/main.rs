@@ -6,3 +6,4 @@ mod process;
 mod replay;
 mod support;
 mod turns;
+mod wake;

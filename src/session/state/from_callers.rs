@@ -141,6 +141,12 @@ impl Machine {
         if let Some(mode) = patch.mode {
             change.mode = Self::differing(&mut snapshot.mode, mode);
             self.record.launch.mode = mode;
+            // The agent has said yes; its own word about it may still be under way.
+            if let Some(agent) = &mut snapshot.agent
+                && Self::differing(&mut agent.mode, mode.as_str().to_owned()).is_some()
+            {
+                change.agent = Some(agent.clone());
+            }
         }
         if let Some(provider) = &patch.provider {
             change.provider = Self::differing(&mut snapshot.provider, Some(provider.clone())).flatten();
