@@ -306,6 +306,7 @@ fn session_settings(config: &Config) -> SessionSettings {
         permission_timeout: config.permissions.timeout,
         allow_plan_write: config.permissions.allow_plan_write,
         end_grace: config.goose.end_grace,
+        cancel_grace: config.goose.cancel_grace,
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
     }

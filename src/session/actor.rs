@@ -48,6 +48,10 @@ pub(super) struct SessionActor {
     /// After how long without a turn the agent is let go; zero: never.
     pub(super) idle_hibernate: Duration,
     pub(super) event_queue: usize,
+    /// How long the agent may take to end a cancelled turn.
+    pub(super) cancel_grace: Duration,
+    /// When a turn that is being cancelled has to be over.
+    pub(super) cancel_until: Option<Instant>,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -109,6 +113,7 @@ enum Input {
     Command(Command),
     Agent(Option<AgentEvents>),
     Expiry,
+    CancelOverdue,
     Idle,
     Stop,
 }
@@ -153,6 +158,7 @@ impl SessionActor {
             let has_turn = self.machine.current_turn().is_some();
             let expiry = self.machine.next_expiry().map(|at| at.remaining(Timestamp::now()));
             let let_go_at = self.let_go_at();
+            let cancel_until = self.cancel_until;
             let input = tokio::select! {
                 biased;
                 // The end has its own path: nothing queued delays it. An idle session ends as soon as gander begins to
@@ -161,6 +167,7 @@ impl SessionActor {
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
                 () = sleep(expiry), if expiry.is_some() => Input::Expiry,
+                () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
                 () = sleep_until(let_go_at), if let_go_at.is_some() => Input::Idle,
@@ -182,6 +189,7 @@ impl SessionActor {
                     self.machine.expire(&mut step);
                     self.finish_step(step).await
                 }
+                Input::CancelOverdue => self.cancel_overdue().await,
                 Input::Idle => self.idle_too_long().await,
             };
             if matches!(next, Next::End) {
@@ -223,6 +231,9 @@ impl SessionActor {
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
+                if self.machine.is_cancelling() {
+                    self.cancel_until.get_or_insert_with(|| Instant::now() + self.cancel_grace);
+                }
                 self.finish_command(step, reply, result).await
             }
             Command::Answer { by, permission, answer, reply } => {
@@ -308,6 +319,9 @@ impl SessionActor {
         }
         if step.start_agent {
             self.start_agent();
+        }
+        if !self.machine.is_cancelling() {
+            self.cancel_until = None;
         }
         if let Some(status) = news {
             self.status.send_replace(status);

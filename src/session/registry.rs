@@ -40,6 +40,8 @@ pub struct SessionSettings {
     pub allow_plan_write: bool,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
+    /// How long an agent may take to end a cancelled turn before it is killed.
+    pub cancel_grace: Duration,
     /// After how long without a turn an agent is let go; zero: never.
     pub idle_hibernate: Duration,
     /// Batches of agent events that may wait for the session.
@@ -231,6 +233,8 @@ impl Registry {
             event_queue: shared.settings.event_queue,
             child: Child::none(),
             reports: Reports::new(),
+            cancel_grace: shared.settings.cancel_grace,
+            cancel_until: None,
             waiting_patch: None,
             kept_since: None,
             broken: None,

@@ -41,6 +41,7 @@ use super::id::{EventId, MessageId, PermissionId, Timestamp, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::DecidedBy;
 use super::snapshot::{SessionState, Snapshot};
+use super::tool_call::ToolCallStatus;
 use super::turn::{TurnError, TurnErrorClass, TurnState, TurnUsage};
 
 /// How many notices a snapshot shows.
@@ -307,6 +308,18 @@ impl Machine {
         };
         let error = TurnError { class, message: error.to_string(), retryable: true };
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::AgentExit);
+    }
+
+    /// The agent did not end a cancelled turn in time and has been ended itself.
+    pub(super) fn cancel_overdue(&mut self, step: &mut Step) {
+        self.forget_agent();
+        self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
+        self.close_tool_calls(step, ToolCallStatus::Cancelled);
+        if self.phase == Phase::Ready {
+            self.phase = Phase::Hibernated;
+            self.record.snapshot.state_reason =
+                Some("the agent did not stop when its turn was cancelled".into());
+        }
     }
 
     /// Whether the session has an agent, or one that is being started.

@@ -167,6 +167,33 @@ async fn a_goose_that_is_killed_is_replaced_by_the_next_turn() {
 }
 
 #[tokio::test]
+async fn a_goose_that_hears_no_cancel_is_replaced_by_the_next_turn() {
+    let gander = Setup::real().config("[goose]\ncancel_grace = \"300ms\"").start().await;
+    let session = gander.session(&json!({"mode": "auto"})).await;
+    session.turn(&says("the word is heron")).await;
+    // goose waits for its model's first word; then it is stopped altogether.
+    for stopped in [false, true] {
+        let mut events = session.events_with("?after=latest").await;
+        let pid = session.now().await["agent"]["pid"].as_u64();
+        let asked = gander.model.requests().len();
+        let turn = text(&session.prompt(&script(&json!([["hang"]]))).await["id"]);
+        // Before that goose does hear it.
+        until("goose waits for its model", || gander.model.requests().len() > asked).await;
+        if let (true, Some(pid)) = (stopped, pid) {
+            signal(u32::try_from(pid).unwrap(), "STOP");
+        }
+        gander.post(&session.path(&format!("/turns/{turn}/cancel")), &json!({}), StatusCode::ACCEPTED).await;
+        events.until("turn.cancelled").await;
+        let turn = session.turn(&says("again")).await;
+        assert_eq!(turn["text"], "again", "{turn}");
+        let last = gander.model.requests().pop().unwrap().to_string();
+        assert!(last.contains("the word is heron"), "{last}");
+    }
+    assert_eq!(session.now().await["agent"]["generation"], 3);
+    gander.stop().await;
+}
+
+#[tokio::test]
 async fn after_a_crash_of_gander_nothing_is_open_and_the_next_turn_asks_as_before() {
     let mut gander = Setup::real().start().await;
     let session = gander.session(&json!({"mode": "approve", "title": "Kept"})).await;

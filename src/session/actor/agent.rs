@@ -135,6 +135,17 @@ impl SessionActor {
         }
     }
 
+    /// The agent did not end a cancelled turn in time: it is ended, with all that it started, and the next turn wakes
+    /// another. Measured: goose does not hear a cancel before its model's first answer, and not while it retries.
+    pub(super) async fn cancel_overdue(&mut self) -> Next {
+        self.cancel_until = None;
+        tracing::warn!(session = %self.log.session(), "the agent did not end a cancelled turn in time: it is killed");
+        self.end_agent(Duration::ZERO).await;
+        let mut step = Step::new(Timestamp::now());
+        self.machine.cancel_overdue(&mut step);
+        self.finish_step(step).await
+    }
+
     /// When the agent is to be let go for having nothing to do.
     pub(super) fn let_go_at(&self) -> Option<Instant> {
         let since = self.status.borrow().idle_since.filter(|_| !self.idle_hibernate.is_zero())?;
