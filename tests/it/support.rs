@@ -399,3 +399,44 @@ pub(crate) fn descendants(of: u32) -> Vec<u32> {
     found.remove(0);
     found
 }
+
+/// The names of the tools that goose offered in a call to the model.
+pub(crate) fn offered_tools(model_call: &Value) -> Vec<String> {
+    let tools = model_call["tools"].as_array().cloned().unwrap_or_default();
+    tools.iter().map(|tool| text(&tool["function"]["name"])).collect()
+}
+
+impl Session<'_> {
+    /// PATCH; the status must be 200.
+    pub(crate) async fn patch(&self, body: &Value) -> Value {
+        answer(self.gander.request(Method::PATCH, &self.path("")).json(body), StatusCode::OK).await
+    }
+
+    /// Cancels a turn; the status must be 202.
+    pub(crate) async fn cancel(&self, turn: &Value) -> Value {
+        let path = self.path(&format!("/turns/{}/cancel", text(&turn["id"])));
+        answer(self.gander.request(Method::POST, &path), StatusCode::ACCEPTED).await
+    }
+}
+
+/// The events of one turn, without those that goose tells at moments of its own, such as its usage.
+pub(crate) fn of_turn(events: &[Event], turn: &Value) -> Vec<Event> {
+    let own = |kind: &str| matches!(kind, "usage.updated" | "commands.updated" | "session.updated");
+    let mut events = events.to_vec();
+    events.retain(|event| event.data["turn_id"] == turn["id"] && !own(event.kind()));
+    events
+}
+
+/// What the events of one type carry.
+pub(crate) fn carried<'events>(events: &'events [Event], kind: &str, field: &str) -> Vec<&'events Value> {
+    events.iter().filter(|event| event.kind() == kind).map(|event| &event.data[field]).collect()
+}
+
+/// The one event of a type.
+pub(crate) fn only<'events>(events: &'events [Event], kind: &str) -> &'events Event {
+    let mut found = events.iter().filter(|event| event.kind() == kind);
+    match (found.next(), found.next()) {
+        (Some(event), None) => event,
+        _ => panic!("not one {kind} in {:?}", kinds(events)),
+    }
+}
