@@ -35,7 +35,14 @@ async fn a_text_turn_is_one_delta_per_chunk_and_one_end() {
     let told = of_turn(&events.through("turn.completed").await, &turn);
     assert_eq!(
         kinds(&told),
-        ["turn.started", "session.state", "message.delta", "message.delta", "message.delta", "turn.completed"]
+        [
+            "turn.started",
+            "session.state",
+            "message.delta",
+            "message.delta",
+            "message.delta",
+            "turn.completed"
+        ]
     );
     assert_eq!(carried(&told, "message.delta", "text"), ["Hello", " from", " here."]);
     let ids = carried(&told, "message.delta", "message_id");
@@ -66,7 +73,8 @@ async fn a_turns_usage_is_the_sum_over_its_model_calls() {
     assert_eq!(turn["usage"]["input_tokens"], 700);
     assert_eq!(turn["usage"]["output_tokens"], 90);
     assert_eq!(turn["usage"]["total_tokens"], 790);
-    let again = session.turn(&script(&json!([[{"text": "Hi."}, {"usage": {"input": 1, "output": 2}}]]))).await;
+    let again =
+        session.turn(&script(&json!([[{"text": "Hi."}, {"usage": {"input": 1, "output": 2}}]]))).await;
     assert_eq!(again["usage"]["total_tokens"], 3, "of this turn alone");
     let mut events = session.events().await;
     loop {
@@ -173,7 +181,6 @@ async fn turns_and_messages_are_listed_page_by_page() {
     let location = response.headers()["location"].to_str().unwrap().to_owned();
     let began: Value = response.json().await.unwrap();
     assert_eq!(began["state"], "running");
-    session.events().await.through("turn.completed").await;
     session.events_with(&format!("?after={}", began["first_event_id"])).await.until("turn.completed").await;
     turns.push(gander.get(&location).await);
     assert_eq!(turns[3]["text"], "four");
@@ -184,7 +191,12 @@ async fn turns_and_messages_are_listed_page_by_page() {
     let rest = gander.get(&session.path(&format!("/turns?limit=3&cursor={cursor}"))).await;
     assert_eq!(rest, json!({"turns": [turns[0]], "next_cursor": null}));
     for unknown in ["01890a5d-ac96-774b-bcce-b302099a8057", "1"] {
-        refusal(gander.request(Method::GET, &session.path(&format!("/turns/{unknown}"))), 404, "turn-not-found").await;
+        refusal(
+            gander.request(Method::GET, &session.path(&format!("/turns/{unknown}"))),
+            404,
+            "turn-not-found",
+        )
+        .await;
     }
 
     let mut messages = Vec::new();
@@ -205,7 +217,12 @@ async fn turns_and_messages_are_listed_page_by_page() {
     }
     assert_eq!(story, expected, "oldest first, the pieces joined");
     assert_eq!(messages[6]["content"], blocks);
-    assert!(messages.iter().zip([0, 0, 1, 1, 2, 2, 3, 3]).all(|(message, at)| message["turn_id"] == turns[at]["id"]));
+    assert!(
+        messages
+            .iter()
+            .zip([0, 0, 1, 1, 2, 2, 3, 3])
+            .all(|(message, at)| message["turn_id"] == turns[at]["id"])
+    );
 }
 
 #[tokio::test]
