@@ -26,7 +26,7 @@ use crate::goose::launch::LaunchSettings;
 use crate::goose::version::Version;
 use crate::http::auth::{self, Callers};
 use crate::http::stream::OpenStreams;
-use crate::http::{Api, HttpSettings, server};
+use crate::http::{Api, HttpSettings, gate, server};
 use crate::process::Spawner;
 use crate::session::agent::{AgentLauncher, LaunchError, LaunchSpec, LaunchedAgent};
 use crate::session::id::SessionId;
@@ -276,6 +276,7 @@ fn launcher(
         start_timeout: config.goose.start_timeout,
         line_bytes: config.limits.line_bytes,
         stderr_bytes: config.limits.stderr_bytes,
+        pending_permissions: config.limits.pending_permissions,
         redactor,
     };
     GooseLauncher::new(settings, spawner, tasks.clone())
@@ -310,10 +311,8 @@ fn session_settings(config: &Config) -> SessionSettings {
 }
 
 fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
-    let mut allowed_hosts = config.server.allowed_hosts.clone();
-    allowed_hosts.push(address.to_string());
     HttpSettings {
-        allowed_hosts,
+        allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
         cors_origins: config.server.cors_origins.clone(),
         heartbeat: config.server.heartbeat,
         body_bytes: config.limits.body_bytes,
