@@ -227,7 +227,41 @@ async fn what_is_asked_depends_on_the_mode() {
 }
 
 #[tokio::test]
-async fn cancelling_while_goose_asks_ends_the_turn_without_another_model_call() {
+async fn a_new_mode_holds_from_the_next_call_on() {
+    let gander = Setup::real().start().await;
+    let session = gander.session(&json!({"mode": "auto"})).await;
+    session.patch(&json!({"mode": "approve"})).await;
+    let mut events = session.events_with("?after=latest").await;
+    let (_, permission) = until_asked(&session, &mut events, &shell("true")).await;
+    session.answer(&permission, "allow").await;
+    events.until("turn.completed").await;
+    session.patch(&json!({"mode": "auto"})).await;
+    session.turn(&shell("true")).await;
+    let log = session.log().await;
+    assert_eq!(carried(&log, "permission.requested", "permission").len(), 1, "asked once only");
+}
+
+#[tokio::test]
+async fn cancelling_while_goose_asks_for_the_first_of_two_calls_ends_both() {
+    let gander = Setup::real().start().await;
+    let session = gander.session(&json!({"mode": "approve"})).await;
+    let call = |command| json!({"call": {"tool": "shell", "input": {"command": command}}});
+    let prompt = script(&json!([[call("touch one"), call("touch two")], [{"text": "On."}]]));
+    let mut events = session.events_with("?after=latest").await;
+    let (turn, _) = until_asked(&session, &mut events, &prompt).await;
+    session.cancel(&turn).await;
+    let told = events.through("turn.cancelled").await;
+    let finished = carried(&told, "tool_call.finished", "tool_call");
+    assert_eq!(finished.len(), 2);
+    assert!(finished.iter().all(|call| call["status"] == "cancelled"), "{finished:?}");
+    only(&told, "permission.resolved");
+    assert_eq!(session.turn(&script(&json!([[{"text": "Here."}]]))).await["text"], "Here.");
+    assert_eq!(gander.model.requests().len(), 2);
+    assert!(std::fs::read_dir(text(&session.snapshot["cwd"])).unwrap().next().is_none());
+}
+
+#[tokio::test]
+async fn cancelling_while_goose_asks_ends_ends_the_turn_without_another_model_call() {
     let gander = Setup::real().start().await;
     let session = gander.session(&json!({"mode": "approve"})).await;
     let mut events = session.events_with("?after=latest").await;

@@ -28,6 +28,11 @@ async fn tools_of(session: &Session<'_>) -> Vec<String> {
     offered_tools(session.gander.model.requests().last().unwrap())
 }
 
+/// Whether a tool starts an agent that asks nobody, or switches on an extension that does.
+fn starts_subagents(tool: &String) -> bool {
+    ["delegate", "subagent", "manage_extensions"].iter().any(|name| tool.contains(name))
+}
+
 /// The extensions by their keys.
 fn extensions(snapshot: &Value) -> Vec<String> {
     let extensions = snapshot["extensions"].as_array().unwrap();
@@ -251,10 +256,7 @@ async fn the_model_is_offered_no_subagents_and_no_extension_manager() {
         assert!(!loaded.iter().any(|name| name == "summon" || name == "extensionmanager"), "{loaded:?}");
         let tools = tools_of(&session).await;
         assert!(tools.contains(&"shell".into()), "{tools:?}");
-        let off = |tool: &String| {
-            tool.contains("delegate") || tool.contains("manage_extensions") || tool.contains("subagent")
-        };
-        assert!(!tools.iter().any(off), "{mode}: {tools:?}");
+        assert!(!tools.iter().any(starts_subagents), "{mode}: {tools:?}");
         session.delete().await;
     }
     // Who names them gets them.

@@ -20,7 +20,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub(crate) use events::{Event, EventStream, kinds};
+pub(crate) use events::{Event, EventStream, carried, kinds, of_turn, only};
 
 /// How long a test waits for what must come. Nothing is asserted about the time itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -418,27 +418,5 @@ impl Session<'_> {
     pub(crate) async fn cancel(&self, turn: &Value) -> Value {
         let path = self.path(&format!("/turns/{}/cancel", text(&turn["id"])));
         answer(self.gander.request(Method::POST, &path), StatusCode::ACCEPTED).await
-    }
-}
-
-/// The events of one turn, without those that goose tells at moments of its own, such as its usage.
-pub(crate) fn of_turn(events: &[Event], turn: &Value) -> Vec<Event> {
-    let own = |kind: &str| matches!(kind, "usage.updated" | "commands.updated" | "session.updated");
-    let mut events = events.to_vec();
-    events.retain(|event| event.data["turn_id"] == turn["id"] && !own(event.kind()));
-    events
-}
-
-/// What the events of one type carry.
-pub(crate) fn carried<'events>(events: &'events [Event], kind: &str, field: &str) -> Vec<&'events Value> {
-    events.iter().filter(|event| event.kind() == kind).map(|event| &event.data[field]).collect()
-}
-
-/// The one event of a type.
-pub(crate) fn only<'events>(events: &'events [Event], kind: &str) -> &'events Event {
-    let mut found = events.iter().filter(|event| event.kind() == kind);
-    match (found.next(), found.next()) {
-        (Some(event), None) => event,
-        _ => panic!("not one {kind} in {:?}", kinds(events)),
     }
 }
