@@ -44,7 +44,8 @@ async fn in_approve_nothing_runs_before_the_answer() {
     let cwd = text(&session.snapshot["cwd"]);
     let made = Path::new(&cwd).join("made");
     let mut events = session.events_with("?after=latest").await;
-    let command = "echo first; touch made";
+    // goose tells no output live of a command that ends at once, so this one ends when it is told to.
+    let command = "echo first; until [ -e told ]; do sleep 0.01; done; touch made";
     let (turn, permission) = until_asked(&session, &mut events, &shell(command)).await;
 
     assert_eq!(permission["state"], "pending");
@@ -74,7 +75,9 @@ async fn in_approve_nothing_runs_before_the_answer() {
     let outcome = &answered["outcome"];
     assert_eq!((&outcome["decision"], &outcome["scope"]), (&json!("allow"), &json!("once")));
     assert_eq!((&outcome["by"], &outcome["rule"]), (&json!("caller:default"), &Value::Null));
-    events.through("turn.completed").await;
+    events.until("tool_call.output").await;
+    std::fs::write(Path::new(&cwd).join("told"), "").unwrap();
+    events.until("turn.completed").await;
     assert!(made.exists(), "now it has");
 
     let log = session.log().await;
