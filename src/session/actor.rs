@@ -179,6 +179,11 @@ impl SessionActor {
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(result).await,
                 Input::Finished(Finished::Patch { by, patch, reply, result }) => {
+                    // What the agent told of its settings on the way comes first: the caller gets them as they are.
+                    for _ in 0..self.child.events.len() {
+                        let Ok(events) = self.child.events.try_recv() else { break };
+                        self.agent_events(events).await;
+                    }
                     self.patched(by, &patch, reply, result).await
                 }
                 Input::Command(command) => self.command(command).await,

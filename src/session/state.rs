@@ -169,6 +169,13 @@ impl Machine {
             SessionState::Hibernated => Phase::Hibernated,
             _ => Phase::Ready,
         };
+        // The notes are not kept. A call that is still open is taken for one of the turn that ran.
+        let turn = machine.current_turn();
+        let open = &machine.record.snapshot.open_tool_calls;
+        machine.tool_notes = open
+            .iter()
+            .map(|call| (call.id.clone(), ToolCallNotes { turn, ..ToolCallNotes::default() }))
+            .collect();
         machine
     }
 

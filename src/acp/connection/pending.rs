@@ -21,6 +21,9 @@ const ERROR_BYTES: usize = 2000;
 /// ACP's code for "authentication required".
 const AUTH_REQUIRED: i64 = -32000;
 
+/// Takes the answer to a request of gander.
+pub(super) type RequestAnswer = oneshot::Sender<Result<Box<RawValue>, AgentFailure>>;
+
 /// Who gets the answer to a request.
 #[derive(Debug)]
 pub(super) enum Pending {
@@ -29,7 +32,7 @@ pub(super) enum Pending {
     /// Whoever waits for it; what the agent tells before it answers is the history, told before.
     Load(oneshot::Sender<Result<Box<RawValue>, AgentFailure>>),
     /// Whoever waits for it.
-    Request(oneshot::Sender<Result<Box<RawValue>, AgentFailure>>),
+    Request(RequestAnswer),
 }
 
 #[derive(Debug, Default)]
