@@ -119,6 +119,7 @@ async fn over_the_limit_the_longest_idle_agent_is_let_go() {
     assert_eq!(second.now().await["state"], "hibernated");
     gander.post(&first.path(&format!("/turns/{turn}/cancel")), &json!({}), StatusCode::ACCEPTED).await;
     events.until("turn.cancelled").await;
+    until_state(&first, "idle").await;
     assert_eq!(second.turn(&says("at last")).await["text"], "at last");
     gander.stop().await;
 }
