@@ -6,6 +6,7 @@
 
 mod adapters;
 mod launcher;
+mod trial;
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
 use self::launcher::{GooseLauncher, GooseSettings};
+pub use self::trial::{Trial, try_goose};
 use crate::acp::Redactor;
 use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
@@ -26,9 +27,9 @@ use crate::goose::launch::LaunchSettings;
 use crate::goose::version::Version;
 use crate::http::auth::{self, Callers};
 use crate::http::stream::OpenStreams;
-use crate::http::{Api, HttpSettings, server};
+use crate::http::{Api, HttpSettings, gate, server};
 use crate::process::Spawner;
-use crate::session::agent::{AgentLauncher, LaunchError, LaunchSpec, LaunchedAgent};
+use crate::session::agent::LaunchError;
 use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
 use crate::session::registry::{Registry, SessionSettings};
@@ -310,10 +311,8 @@ fn session_settings(config: &Config) -> SessionSettings {
 }
 
 fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
-    let mut allowed_hosts = config.server.allowed_hosts.clone();
-    allowed_hosts.push(address.to_string());
     HttpSettings {
-        allowed_hosts,
+        allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
         cors_origins: config.server.cors_origins.clone(),
         heartbeat: config.server.heartbeat,
         body_bytes: config.limits.body_bytes,
@@ -378,58 +377,4 @@ async fn remove_orphans(dir: &Path, registry: &Registry, tasks: &Tasks) {
     if let Err(error) = removed.await {
         tracing::error!(%error, "looking for deleted sessions' folders failed");
     }
-}
-
-/// Starts a goose as a session would get it, in a home of its own, and ends it again: what `gander check` shows.
-pub async fn try_goose(config: &Config, tasks: &Tasks) -> Result<Trial, StartError> {
-    let dir = config.storage.dir.join(format!("check-{}", std::process::id()));
-    let mut config = config.clone();
-    config.storage.dir.clone_from(&dir);
-    launcher::make_private_folder(&dir).map_err(|source| StartError::Storage { dir: dir.clone(), source })?;
-    let launcher = launcher(&config, None, spawner(&dir, tasks)?, tasks);
-    let program = launcher.find().await;
-    let session = match &program {
-        Ok(_) => Some(try_session(&launcher, &config).await),
-        Err(_) => None,
-    };
-    if let Err(error) = std::fs::remove_dir_all(&dir) {
-        tracing::warn!(path = %dir.display(), %error, "a folder is left");
-    }
-    Ok(Trial { program, session })
-}
-
-/// What [`try_goose`] saw.
-pub struct Trial {
-    /// The program and its version.
-    pub program: Result<(PathBuf, Version), LaunchError>,
-    /// What a session would get; `None` without a usable program.
-    pub session: Option<Result<crate::session::agent::AgentFacts, LaunchError>>,
-}
-
-async fn try_session(
-    launcher: &GooseLauncher,
-    config: &Config,
-) -> Result<crate::session::agent::AgentFacts, LaunchError> {
-    let spec = LaunchSpec {
-        cwd: None,
-        mode: config.goose.mode,
-        provider: config.goose.provider.clone(),
-        model: config.goose.model.clone(),
-        builtins: None,
-        disabled_extensions: Vec::new(),
-        env: std::collections::BTreeMap::new(),
-    };
-    let (events, mut said) = tokio::sync::mpsc::channel(1);
-    let start = AgentLauncher::launch(launcher, SessionId::new(), spec, events, CancellationToken::new());
-    tokio::pin!(start);
-    // What it says has to be taken for it to go on.
-    let LaunchedAgent { agent, facts, .. } = loop {
-        tokio::select! {
-            started = &mut start => break started?,
-            Some(_) = said.recv() => {}
-        }
-    };
-    said.close();
-    agent.end(config.goose.end_grace).await;
-    Ok(facts)
 }

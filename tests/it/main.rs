@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
+mod architecture;
+mod callers;
+mod openapi;
 mod process;
 mod replay;
 mod support;
