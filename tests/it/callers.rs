@@ -286,6 +286,7 @@ async fn the_tokens_file_counts_from_the_next_call_on() {
     turn_events.rest().await;
     write_tokens(gander.dir.path(), &[("alice", &[])]);
     assert_eq!(session.now().await["state"], "awaiting_permission");
+    session.delete().await;
     gander.stop().await;
 }
 

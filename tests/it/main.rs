@@ -4,7 +4,10 @@
 
 mod architecture;
 mod callers;
+mod command_line;
+mod idempotency;
 mod openapi;
+mod problems;
 mod process;
 mod replay;
 mod support;
