@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
 use self::launcher::{GooseLauncher, GooseSettings};
@@ -35,6 +36,9 @@ use crate::session::log::{Store, StoreError};
 use crate::session::registry::{Registry, SessionSettings};
 use crate::shutdown::Tasks;
 use crate::store::{OpenError, SqliteStore, StoreConfig, Synchronous};
+
+/// How long callers may take to read the end of their answers, once no turn runs any more.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long, after everything was told to end at once, it may take.
 const HARD_END: Duration = Duration::from_secs(5);
@@ -187,11 +191,11 @@ impl App {
         let registry = api.registry.clone();
         let settings = Arc::clone(&api.settings);
         let router = crate::http::router(api);
-        let serving = {
-            let tasks = tasks.clone();
-            async move { server::serve(listener, router, &settings, &tasks).await }
-        };
-        tasks.spawn(serving);
+        let closing = CancellationToken::new();
+        let serving = tasks.spawn({
+            let (tasks, closing) = (tasks.clone(), closing.clone());
+            async move { server::serve(listener, router, &settings, &tasks, &closing).await }
+        });
         tasks.soft().cancelled().await;
         tracing::info!("stopping: no new sessions and turns are taken");
         let all_ended = tokio::select! {
@@ -200,6 +204,11 @@ impl App {
         };
         if !all_ended {
             tracing::warn!("running turns are interrupted");
+        }
+        closing.cancel();
+        // Callers get what is on its way to them, unless they do not take it.
+        if all_ended && tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
+            tracing::warn!("callers that did not take their answers are cut off");
         }
         tasks.hard().cancel();
         let ended = tokio::time::timeout(HARD_END, async {
@@ -277,6 +286,7 @@ fn launcher(
         start_timeout: config.goose.start_timeout,
         line_bytes: config.limits.line_bytes,
         stderr_bytes: config.limits.stderr_bytes,
+        pending_permissions: config.limits.pending_permissions,
         redactor,
     };
     GooseLauncher::new(settings, spawner, tasks.clone())

@@ -1,7 +1,8 @@
 //! The HTTP adapter: routes, bodies, problems, streams.
 //!
 //! Architecture invariant: nothing here knows goose, JSON-RPC or SQL. Handlers talk to the core's handles and to the
-//! ports [`host::HostFacts`] and [`idempotency::RememberedAnswers`]. A handler holds no state change between two
+//! ports [`HostFacts`](crate::http::host::HostFacts) and
+//! [`RememberedAnswers`](crate::http::idempotency::RememberedAnswers). A handler holds no state change between two
 //! awaits: a caller that leaves drops it.
 
 use std::path::PathBuf;
@@ -38,7 +39,6 @@ pub mod turns;
 
 #[cfg(test)]
 mod fake_log;
-
 #[cfg(test)]
 mod fake_settings;
 
@@ -100,9 +100,21 @@ pub struct HttpSettings {
     pub caller_env: Vec<String>,
 }
 
-/// Every route on one screen. What all of them have in common is in `layers`.
+/// What callers can ask for.
 pub fn router(api: Api) -> Router {
-    let routes = Router::new()
+    let shared = layers::Shared {
+        settings: Arc::clone(&api.settings),
+        callers: api.callers.clone(),
+        answers: Arc::clone(&api.answers),
+        tasks: api.tasks.clone(),
+        stream_again: turns::stream_again(api.clone()),
+    };
+    layers::apply(routes(), shared).with_state(api)
+}
+
+/// Every route on one screen. What all of them have in common is in `layers`.
+fn routes() -> Router<Api> {
+    Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi_json))
@@ -124,14 +136,24 @@ pub fn router(api: Api) -> Router {
         .route("/v1/sessions/{session_id}/plan", get(plan::get_plan))
         .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
-        .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn));
-    let again = api.clone();
-    let shared = layers::Shared {
-        settings: Arc::clone(&api.settings),
-        callers: api.callers.clone(),
-        answers: Arc::clone(&api.answers),
-        tasks: api.tasks.clone(),
-        stream_again: Arc::new(move |caller, location| turns::stream_again(again.clone(), caller, location)),
-    };
-    layers::apply(routes, shared).with_state(api)
+        .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn routes_do_not_collide_and_all_of_them_are_described() {
+        let _ = routes();
+        let source = include_str!("http.rs");
+        let (_, text) = source.split_once("fn routes()").unwrap();
+        let (text, _) = text.split_once("\n}\n").unwrap();
+        let routed: BTreeSet<&str> = text.split('"').filter(|part| part.starts_with('/')).collect();
+        let document = openapi::document();
+        let described: BTreeSet<&str> = document.paths.paths.keys().map(String::as_str).collect();
+        assert_eq!(routed, described);
+    }
 }

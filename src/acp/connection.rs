@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use self::pending::{Pending, State};
+use super::stdio::Redactor;
 use super::{rpc, translate};
 use crate::session::agent::{
     AgentCommand, AgentEvents, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, EventFilter,
@@ -50,6 +51,9 @@ pub struct Limits {
     pub line_bytes: usize,
     /// How many lines may be no JSON-RPC before the agent is given up.
     pub bad_lines: u64,
+    /// How many permission requests of the agent may wait for an answer; one more is answered `cancelled`. goose asks
+    /// one at a time.
+    pub pending_permissions: usize,
     /// How long the requests of a start, `initialize` and `session/new`, may take each.
     pub start_timeout: Duration,
     /// How long any other request may take. Prompts have no limit.
@@ -61,6 +65,7 @@ impl Default for Limits {
         Self {
             line_bytes: 16 * 1024 * 1024,
             bad_lines: 1000,
+            pending_permissions: 64,
             start_timeout: Duration::from_mins(1),
             request_timeout: Duration::from_secs(30),
         }
@@ -77,6 +82,8 @@ pub struct AgentPipes<R, W> {
     pub exit: BoxFuture<AgentExit>,
     /// Ends it by force. Called once at most, when it has to be given up.
     pub kill: Arc<dyn Fn() + Send + Sync>,
+    /// What must not be in its words about errors.
+    pub redactor: Redactor,
 }
 
 /// What an agent says of itself.
@@ -109,6 +116,7 @@ pub struct Connection {
     /// The agent's id of its one session.
     session: OnceLock<String>,
     kill: Arc<dyn Fn() + Send + Sync>,
+    redactor: Redactor,
     /// Why the agent is given up; set once, before `given_up` is.
     reason: OnceLock<String>,
     given_up: CancellationToken,
@@ -141,6 +149,7 @@ impl Connection {
             state: Mutex::default(),
             session: OnceLock::new(),
             kill: pipes.kill,
+            redactor: pipes.redactor,
             reason: OnceLock::new(),
             given_up: CancellationToken::new(),
             closing: CancellationToken::new(),
@@ -189,10 +198,14 @@ impl Connection {
             warn!("the agent started a second session on one connection");
         }
         let modes = translate::fields(fields.get("modes").copied());
+        let mut extensions = translate::extension_results(fields.get("_meta").copied());
+        for error in extensions.iter_mut().flatten().filter_map(|extension| extension.error.as_mut()) {
+            *error = self.redactor.redact(error);
+        }
         Ok(NewSession {
             mode: translate::read(modes.get("currentModeId").copied()),
             config_options: translate::config_options(fields.get("configOptions").copied()),
-            extensions: translate::extension_results(fields.get("_meta").copied()),
+            extensions,
         })
     }
 

@@ -47,6 +47,7 @@ pub(super) struct GooseSettings {
     pub(super) start_timeout: Duration,
     pub(super) line_bytes: usize,
     pub(super) stderr_bytes: usize,
+    pub(super) pending_permissions: usize,
     /// What callers must not see in a child's standard error.
     pub(super) redactor: Redactor,
 }
@@ -173,9 +174,11 @@ impl GooseLauncher {
                 let control = control.clone();
                 Arc::new(move || control.kill())
             },
+            redactor: settings.redactor.clone(),
         };
         let limits = Limits {
             line_bytes: settings.line_bytes,
+            pending_permissions: settings.pending_permissions,
             start_timeout: settings.start_timeout,
             ..Limits::default()
         };

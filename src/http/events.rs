@@ -100,6 +100,7 @@ fn event_kinds(names: &str) -> Result<EventKinds, Problem> {
 /// Server-sent events from the session's log. Ids go up by one from 1 and are never given out twice, so a subscriber
 /// that comes back with `Last-Event-ID` or `after` misses nothing and sees nothing twice. A cursor that this session
 /// has not given out is answered by `stream.reset`, then by all events. The stream ends when the session is deleted.
+/// Comments keep it alive; with them a filtered stream gets bare `id:` lines, which move the cursor of a browser.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session_id}/events",
@@ -111,7 +112,7 @@ fn event_kinds(names: &str) -> Result<EventKinds, Problem> {
         EventsQuery,
     ),
     responses(
-        (status = 200, description = "The events.", content_type = "text/event-stream", body = String),
+        (status = 200, description = "The events: each `data:` line is an `Event`.", content_type = "text/event-stream", body = String),
         (status = "4XX", response = super::openapi::Refused),
         (status = 400, description = "`malformed-request`: a cursor or a type that is none", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
@@ -159,13 +160,14 @@ pub(super) fn event_stream(
     sse_response(subscription, counted)
 }
 
-/// Done when gander stops or the caller's token is taken away.
+/// Done when everything has to end at once or the caller's token is taken away. When gander stops, each session closes
+/// its log once its turn is over, and its streams end behind the last event.
 fn ended(api: &Api, caller: &Caller) -> Ended {
-    let soft = api.tasks.soft().clone();
+    let hard = api.tasks.hard().clone();
     let revoked = caller.revoked();
     Box::pin(async move {
         tokio::select! {
-            () = soft.cancelled() => {}
+            () = hard.cancelled() => {}
             () = revoked => {}
         }
     })
@@ -190,24 +192,31 @@ fn sse_response(subscription: Subscription, counted: OpenStream) -> Response {
 mod tests {
     use std::time::Duration;
 
+    use axum::extract::FromRequestParts;
+    use axum::http::Request;
+    use futures_util::FutureExt;
     use http_body_util::BodyExt;
 
     use super::super::fake_log::FakeLog;
     use super::super::stream::OpenStreams;
     use super::*;
 
+    fn try_query(text: &str) -> Result<EventsQuery, Problem> {
+        let request = Request::get(format!("/?{text}")).body(()).unwrap();
+        let (mut parts, ()) = request.into_parts();
+        let query = QueryParams::from_request_parts(&mut parts, &()).now_or_never().unwrap();
+        query.map(|QueryParams(query)| query)
+    }
+
     fn query(text: &str) -> EventsQuery {
-        let mut query = EventsQuery::default();
-        for (name, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
-            match name {
-                "after" => query.after = Some(value.into()),
-                "types" => query.types = Some(value.into()),
-                "follow" => query.follow = value.parse().ok(),
-                "named" => query.named = value.parse().ok(),
-                _ => unreachable!(),
-            }
+        try_query(text).unwrap()
+    }
+
+    #[test]
+    fn parameters_are_known_and_have_their_types() {
+        for bad in ["follow=maybe", "named=1", "affter=7", "follow=false&follow=true"] {
+            assert_eq!(try_query(bad).unwrap_err().code(), Code::MalformedRequest, "{bad}");
         }
-        query
     }
 
     #[test]
@@ -225,7 +234,8 @@ mod tests {
     #[test]
     fn a_cursor_that_is_no_event_id_is_refused() {
         for bad in ["", "x", "-1", "+1", " 1", "1.0", "0x1", "99999999999999999999", "Latest"] {
-            let by_query = query(&format!("after={bad}")).start(None).unwrap_err();
+            let in_query = bad.replace('+', "%2B").replace(' ', "%20");
+            let by_query = query(&format!("after={in_query}")).start(None).unwrap_err();
             assert_eq!(by_query.code(), Code::MalformedRequest, "{bad:?}");
             let header = HeaderValue::from_str(bad).unwrap();
             assert_eq!(query("").start(Some(&header)).unwrap_err().code(), Code::MalformedRequest, "{bad:?}");
@@ -237,7 +247,7 @@ mod tests {
 
     #[test]
     fn types_are_a_list_of_known_names() {
-        let selection = query("types=plan.updated, notice,stream.reset").selection().unwrap();
+        let selection = query("types=plan.updated,%20notice,stream.reset").selection().unwrap();
         let kinds = selection.kinds.unwrap();
         for kind in EventKind::ALL {
             let wanted = [EventKind::PlanUpdated, EventKind::Notice].contains(kind);

@@ -89,6 +89,7 @@ impl Store for FakeStore {
         until: EventId,
         limit: usize,
     ) -> StoreFuture<Vec<(EventId, Box<[u8]>)>> {
+        assert!(after <= until, "the store is asked for ids that do not exist");
         let events = self.events.lock().unwrap();
         let found = (1..)
             .map(EventId)

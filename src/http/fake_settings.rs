@@ -12,7 +12,7 @@ pub(super) fn settings() -> HttpSettings {
         cors_origins: vec!["https://app.example".into()],
         heartbeat: Duration::from_secs(15),
         body_bytes: 1024,
-        wait: Duration::from_secs(300),
+        wait: Duration::from_mins(5),
         streams_per_caller: 4,
         header_timeout: Duration::from_secs(10),
         max_connections: 16,

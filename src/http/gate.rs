@@ -51,7 +51,7 @@ pub(super) struct Gate {
     pub(super) callers: Callers,
 }
 
-/// The layer: lets a request in, with its [`Caller`](super::auth::Caller) as an extension, or answers 421, 403 or 401.
+/// The layer: lets a request in, with its [`Caller`] as an extension, or answers 421, 403 or 401.
 pub(super) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let origin = Origin::of(request.headers(), &gate.settings);
     // A browser asks what a page may do. Such a question carries no token and gets no data.

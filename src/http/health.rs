@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Api;
 use super::host::{AgentProgram, AgentUnusable};
+use super::problem::{Code, Problem};
+
+/// The names of the checks.
+const AGENT: &str = "agent";
+const STORAGE: &str = "storage";
+const DRAINING: &str = "draining";
 
 /// The gateway lives.
 #[derive(Debug, Serialize, ToSchema)]
@@ -72,46 +76,74 @@ pub struct Readiness {
     responses(
         (status = 200, description = "It can.", body = Readiness),
         (status = 421, response = super::openapi::Refused),
-        (status = 503, description = "It cannot; the checks say why.", body = Readiness),
+        (status = 503, description = "It cannot; the checks, as in the answer 200, say why.",
+            content_type = "application/problem+json", body = super::openapi::ProblemSchema),
     )
 )]
-pub async fn readyz(State(api): State<Api>) -> Response {
+pub async fn readyz(State(api): State<Api>) -> Result<Json<Readiness>, Problem> {
     let (agent, storage) = futures_util::join!(api.host.agent(), api.host.storage_writable());
-    let readiness = Readiness::of(agent, storage, api.tasks.soft().is_cancelled());
-    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(readiness)).into_response()
+    Readiness::of(agent, storage, api.tasks.soft().is_cancelled()).answer().map(Json)
 }
 
 impl Readiness {
     fn of(agent: Result<AgentProgram, AgentUnusable>, storage_writable: bool, stops: bool) -> Self {
         let unless = |wrong: bool, detail: &str| if wrong { Err(detail.to_owned()) } else { Ok(()) };
         let checks = BTreeMap::from([
-            ("agent", Check::of(agent.map(drop).map_err(|error| error.to_string()))),
-            ("storage", Check::of(unless(!storage_writable, "the storage cannot be written"))),
-            ("draining", Check::of(unless(stops, "the gateway is shutting down"))),
+            (AGENT, Check::of(agent.map(drop).map_err(|error| error.to_string()))),
+            (STORAGE, Check::of(unless(!storage_writable, "the storage cannot be written"))),
+            (DRAINING, Check::of(unless(stops, "the gateway is shutting down"))),
         ]);
         Self { ready: checks.values().all(|check| check.ok), checks }
+    }
+
+    fn answer(self) -> Result<Self, Problem> {
+        // What ends by itself comes last: it is only the reason when nothing else is.
+        let reasons = [
+            (STORAGE, Code::StorageUnavailable),
+            (AGENT, Code::AgentStartFailed),
+            (DRAINING, Code::Draining),
+        ];
+        let wrong = reasons.into_iter().find_map(|(name, code)| {
+            let check = self.checks.get(name).filter(|check| !check.ok)?;
+            Some((code, check.detail.clone().unwrap_or_default()))
+        });
+        match wrong {
+            None => Ok(self),
+            Some((code, detail)) => Err(Problem::new(code, detail)
+                .unavailable()
+                .with("ready", self.ready)
+                .with("checks", self.checks)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::response::IntoResponse;
+
     use super::*;
 
     #[test]
     fn one_wrong_check_is_enough_to_be_unready() {
-        let agent = || Ok(AgentProgram { name: "goose".into(), version: "1.52.0".into() });
-        let wrong = |readiness: Readiness| -> Vec<&str> {
-            let wrong =
-                readiness.checks.iter().filter(|(_, check)| !check.ok).map(|(name, _)| *name).collect();
-            assert_eq!(readiness.ready, readiness.checks.values().all(|check| check.ok));
-            wrong
-        };
-        assert!(Readiness::of(agent(), true, false).ready);
-        assert_eq!(wrong(Readiness::of(agent(), false, false)), ["storage"]);
-        assert_eq!(wrong(Readiness::of(agent(), true, true)), ["draining"]);
-        let missing = Readiness::of(Err(AgentUnusable("goose was not found".into())), true, false);
-        assert_eq!(missing.checks["agent"].detail.as_deref(), Some("goose was not found"));
-        assert_eq!(wrong(missing), ["agent"]);
+        let found = || Ok(AgentProgram { name: "goose".into(), version: "1.52.0".into() });
+        let missing = || Err(AgentUnusable("goose was not found".into()));
+        assert!(Readiness::of(found(), true, false).answer().unwrap().ready);
+        for (agent, storage, stops, wrong, code) in [
+            (found(), false, false, &[STORAGE][..], Code::StorageUnavailable),
+            (found(), true, true, &[DRAINING], Code::Draining),
+            (missing(), true, false, &[AGENT], Code::AgentStartFailed),
+            (missing(), false, true, &[AGENT, DRAINING, STORAGE], Code::StorageUnavailable),
+        ] {
+            let problem = Readiness::of(agent, storage, stops).answer().unwrap_err();
+            assert_eq!(problem.code(), code);
+            let body: serde_json::Value = serde_json::from_slice(&problem.body(None)).unwrap();
+            assert_eq!((&body["ready"], &body["status"]), (&false.into(), &503.into()));
+            let checks = body["checks"].as_object().unwrap();
+            let not_ok: Vec<_> =
+                checks.iter().filter(|(_, check)| check["ok"] == false).map(|(name, _)| name).collect();
+            assert_eq!(not_ok, wrong);
+            assert!(checks.values().all(|check| check["ok"] == true || check["detail"].is_string()));
+            assert_eq!(problem.into_response().status(), 503);
+        }
     }
 }

@@ -8,8 +8,10 @@
 //! A gateway that dies in the middle of a request leaves it "in progress" in the store with nobody working on it. The
 //! same request again then runs anew: nobody can tell how far the first came, and nobody was told that it succeeded.
 //!
-//! An event stream is not kept byte by byte. Its answer has a `Location` header with the turn's path, that is what is
-//! kept, and the same request again is answered with the same turn's events from the log ([`StreamAgain`]).
+//! How the answer is wanted (`Accept`, `Prefer`) is not part of the question: the same request again gets the answer of
+//! the first as it was. An event stream is not kept byte by byte. Its answer has a `Location` header with the turn's
+//! path, that is what is kept, and the same request again is answered with the same turn's events from the log
+//! ([`StreamAgain`]).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

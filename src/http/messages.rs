@@ -219,7 +219,8 @@ async fn read_messages(
 ) -> Result<MessageList, StoreError> {
     let until = log.head().committed;
     let mut page = MessagePage::new(limit);
-    let mut cursor = after;
+    // Callers can make cursors up; the store is only asked for ids that exist.
+    let mut cursor = after.min(until);
     loop {
         let events = store.message_events(log.number(), cursor, until, READ_EVENTS).await?;
         for (id, json) in &events {

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use utoipa::openapi::extensions::ExtensionsBuilder;
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{OpenApi as Document, RefOr};
@@ -14,6 +15,7 @@ use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 use events::EventSchemas;
 
 use super::problem::{Code, FieldError};
+use super::stream::StreamReset;
 use crate::session::agent::{NoticeLevel, SlashCommand};
 use crate::session::event::SessionChange;
 use crate::session::permission::Permission;
@@ -43,8 +45,10 @@ pub(super) struct ProblemSchema {
     /// The request's id, which is in the gateway's log, too.
     request_id: String,
     /// Which parts of the body are wrong.
+    #[schema(nullable = false)]
     errors: Option<Vec<FieldError>>,
     /// When to try again, in seconds.
+    #[schema(nullable = false)]
     retry_after_s: Option<u64>,
 }
 
@@ -96,12 +100,19 @@ pub(super) struct Refused(ProblemSchema);
             SessionUsage,
             SlashCommand,
             NoticeLevel,
+            StreamReset,
         ),
         responses(Refused)
     ),
     security(("token" = [])),
-    modifiers(&TokenScheme, &ProblemCodes, &EventSchemas),
-    tags((name = "gateway", description = "The gateway itself.")),
+    modifiers(&TokenScheme, &ProblemCodes, &OpenEnums, &EventSchemas),
+    tags(
+        (name = "sessions", description = "Sessions: an agent each, with its plan and its messages."),
+        (name = "turns", description = "Prompts, and what became of them."),
+        (name = "events", description = "Everything that happens in a session, as it happens."),
+        (name = "permissions", description = "What the agent asks for, and the answers."),
+        (name = "gateway", description = "The gateway itself."),
+    ),
 )]
 struct Gathered;
 
@@ -132,6 +143,25 @@ impl Modify for ProblemCodes {
                 .collect();
             code.description =
                 Some(format!("What happened, for programs. Open. One of {}.", codes.join(", ")));
+        }
+    }
+}
+
+/// Opens the enums: there will be more values, and code made from this document must not refuse them. The values known
+/// now stay in `x-extensible-enum`. An enum of one value is what tells schemas apart and stays closed, unless its
+/// description calls it open.
+struct OpenEnums;
+
+impl Modify for OpenEnums {
+    fn modify(&self, document: &mut Document) {
+        let Some(components) = document.components.as_mut() else { return };
+        for schema in components.schemas.values_mut() {
+            let RefOr::T(Schema::Object(object)) = schema else { continue };
+            let called_open = object.description.as_ref().is_some_and(|text| text.contains("Open"));
+            if let Some(values) = object.enum_values.take_if(|values| values.len() > 1 || called_open) {
+                let known = ExtensionsBuilder::new().add("x-extensible-enum", values).build();
+                object.extensions.get_or_insert_default().merge(known);
+            }
         }
     }
 }

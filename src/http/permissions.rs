@@ -45,6 +45,7 @@ pub struct PermissionList {
 #[serde(deny_unknown_fields)]
 pub struct PermissionAnswer {
     /// What is decided.
+    #[schema(inline)]
     decision: Option<Decision>,
     /// For how long; only with `decision`. Default `once`, the only one there is.
     #[schema(examples("once"))]

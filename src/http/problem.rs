@@ -145,6 +145,7 @@ pub struct Problem(Box<Parts>);
 #[derive(Clone)]
 struct Parts {
     code: Code,
+    status: StatusCode,
     detail: String,
     errors: Vec<FieldError>,
     members: Map<String, Value>,
@@ -157,9 +158,11 @@ impl Problem {
     /// A problem; `detail` is for people, and callers see it.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        let retry_after_s = (code.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_S);
+        let status = code.status();
+        let retry_after_s = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_S);
         Self(Box::new(Parts {
             code,
+            status,
             detail: detail.into(),
             errors: Vec::new(),
             members: Map::new(),
@@ -216,6 +219,13 @@ impl Problem {
         self
     }
 
+    /// Answers 503 whatever the code's own status is: readiness says so of everything that is not in order.
+    #[must_use]
+    pub(super) fn unavailable(mut self) -> Self {
+        self.0.status = StatusCode::SERVICE_UNAVAILABLE;
+        self.retry_after(RETRY_AFTER_S)
+    }
+
     /// Keeps the cause for the log. Callers never see it.
     #[must_use]
     pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
@@ -242,7 +252,7 @@ impl Problem {
         let mut body = self.0.members.clone();
         body.insert("type".into(), format!("urn:gander:problem:{}", code.as_str()).into());
         body.insert("title".into(), code.title().into());
-        body.insert("status".into(), code.status().as_u16().into());
+        body.insert("status".into(), self.0.status.as_u16().into());
         body.insert("detail".into(), self.0.detail.clone().into());
         body.insert("code".into(), code.as_str().into());
         if let Some(request_id) = request_id {
@@ -269,7 +279,7 @@ impl IntoResponse for Problem {
     /// layer knows the id, writes the body anew with it, and logs the cause.
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::from(self.body(None)));
-        *response.status_mut() = self.0.code.status();
+        *response.status_mut() = self.0.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.0.retry_after_s {

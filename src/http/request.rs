@@ -54,7 +54,7 @@ fn body_problem(rejection: BytesRejection) -> Problem {
 }
 
 /// How long a body may take to arrive: nobody holds a connection by sending a byte now and then.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Bounds the time of reading a body; 400 over it.
 pub(super) async fn in_time<T>(read: impl Future<Output = T>) -> Result<T, Problem> {

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tracing::Instrument;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
@@ -17,7 +18,7 @@ use super::auth::{Caller, Role, session_of};
 use super::permissions::visible_to;
 use super::problem::Problem;
 use super::request::{JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
-use crate::session::handle::SessionHandle;
+use crate::session::handle::{Refusal, SessionHandle};
 use crate::session::id::SessionId;
 use crate::session::registry::NewSession;
 use crate::session::snapshot::{SessionState, Snapshot};
@@ -114,7 +115,7 @@ pub async fn create_session(
         let api = api.clone();
         async move { make(&api, new, respond_async).await }
     };
-    let snapshot = api.tasks.spawn(making).await.map_err(Problem::internal)??;
+    let snapshot = api.tasks.spawn(making.in_current_span()).await.map_err(Problem::internal)??;
     let status = if respond_async { StatusCode::ACCEPTED } else { StatusCode::CREATED };
     let mut response = (status, Json(&snapshot)).into_response();
     set_location(response.headers_mut(), &format!("/v1/sessions/{}", snapshot.id))?;
@@ -141,8 +142,12 @@ async fn make(api: &Api, new: NewSession, respond_async: bool) -> Result<Snapsho
 }
 
 async fn remove_failed(session: &SessionHandle, owner: &str) {
-    if let Err(refusal) = session.delete(owner).await {
-        tracing::warn!(session = %session.id(), %refusal, "a session that did not start could not be deleted");
+    match session.delete(owner).await {
+        // Somebody who saw it in a list was faster.
+        Ok(()) | Err(Refusal::SessionGone) => {}
+        Err(refusal) => {
+            tracing::warn!(session = %session.id(), %refusal, "a session that did not start could not be deleted");
+        }
     }
 }
 
@@ -284,4 +289,44 @@ pub async fn delete_session(
     caller.require(Role::Prompt)?;
     session_of(&api, &caller, &session_id)?.delete(caller.name()).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::super::problem::Code;
+    use super::*;
+
+    async fn patch_of(content_type: &str, body: &'static str) -> Result<PatchSession, Problem> {
+        let request = Request::patch("/").header(header::CONTENT_TYPE, content_type).body(Body::from(body));
+        MergePatchBody::from_request(request.unwrap(), &()).await.map(|MergePatchBody(patch)| patch)
+    }
+
+    #[tokio::test]
+    async fn a_patch_is_json_or_a_merge_patch() {
+        for content_type in ["application/json", "Application/Merge-Patch+JSON; charset=utf-8"] {
+            assert!(patch_of(content_type, r#"{"metadata": {}}"#).await.unwrap().changes_metadata());
+            let problem = patch_of(content_type, r#"{"owner": "me"}"#).await.unwrap_err();
+            assert_eq!(problem.code(), Code::InvalidRequest);
+            assert_eq!(patch_of(content_type, "{").await.unwrap_err().code(), Code::MalformedRequest);
+        }
+        for content_type in ["application/json-patch+json", "text/plain"] {
+            let problem = patch_of(content_type, "{}").await.unwrap_err();
+            assert_eq!(problem.code(), Code::UnsupportedMediaType);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_is_asked_for_with_known_states_and_parameters() {
+        async fn query(text: &str) -> Result<SessionsQuery, Problem> {
+            let request = Request::get(format!("/?{text}")).body(Body::empty()).unwrap();
+            QueryParams::from_request(request, &()).await.map(|QueryParams(query)| query)
+        }
+        let all = query("state=awaiting_permission&limit=7&cursor=x").await.unwrap();
+        assert_eq!((all.state, all.limit), (Some(SessionState::AwaitingPermission), Some(7)));
+        for bad in ["state=asleep", "limit=many", "owner=me"] {
+            assert_eq!(query(bad).await.unwrap_err().code(), Code::MalformedRequest, "{bad}");
+        }
+    }
 }

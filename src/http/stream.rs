@@ -3,7 +3,7 @@
 //! Replay and live are the same loop: read the committed events behind the cursor, pass them on, and when there are
 //! none wait for the log's head to move. Nothing is queued per subscriber; one that is slow reads on from the log.
 //!
-//! Architecture invariant: [`Subscription`] knows no HTTP. What ends a stream from outside (shutdown, a token that was
+//! Architecture invariant: `Subscription` knows no HTTP. What ends a stream from outside (shutdown, a token that was
 //! taken away) comes in as one future.
 
 use std::collections::HashMap;
@@ -102,6 +102,7 @@ pub(super) enum Until {
 /// The event that tells a subscriber that its cursor is not in this log: what it knows of the session may be wrong, so
 /// it loads the snapshot again. The events that follow begin with the oldest. It has no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = StreamResetEvent)]
 pub struct StreamReset {
     /// Always `stream.reset`.
     #[serde(rename = "type")]
@@ -112,10 +113,10 @@ pub struct StreamReset {
     pub last_event_id: EventId,
 }
 
-/// The type of [`StreamReset`].
+/// The type of the event that resets a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub enum StreamResetType {
-    /// The only one.
+    /// The only value.
     #[serde(rename = "stream.reset")]
     StreamReset,
 }

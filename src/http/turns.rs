@@ -1,5 +1,6 @@
 //! `/v1/sessions/{id}/turns`: prompting the agent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -13,12 +14,12 @@ use utoipa::{IntoParams, ToSchema};
 use super::Api;
 use super::auth::{Caller, Role, session_of};
 use super::events::{event_stream, reserve_stream};
+use super::idempotency::StreamAgain;
 use super::problem::Problem;
 use super::prompt::prompt_of;
 use super::request::{Identifier, JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
 use super::sessions::{PREFERENCE_APPLIED, set_location};
 use super::stream::{OpenStream, Selection, Start, Until};
-use crate::session::agent::BoxFuture;
 use crate::session::handle::SessionHandle;
 use crate::session::id::{EventId, SessionId, TurnId};
 use crate::session::turn::{Prompt, Turn};
@@ -124,7 +125,7 @@ pub async fn create_turn(
     let mut response = match wanted {
         Wanted::Turn => (StatusCode::ACCEPTED, Json(turn)).into_response(),
         Wanted::FinishedTurn(wait) => {
-            let mut response = finished_in_time(&api, &session, turn, wait).await?;
+            let mut response = finished_in_time(&api, &session, turn, wait).await;
             let applied = HeaderValue::from_str(&format!("wait={}", wait.as_secs()));
             response.headers_mut().insert(PREFERENCE_APPLIED, applied.map_err(Problem::internal)?);
             response
@@ -135,23 +136,22 @@ pub async fn create_turn(
     Ok(response)
 }
 
-/// 200 with the finished turn, or 202 with the turn as it is when the time is up or the gateway stops.
-async fn finished_in_time(
-    api: &Api,
-    session: &SessionHandle,
-    turn: Turn,
-    wait: Duration,
-) -> Result<Response, Problem> {
+/// 200 with the finished turn, or 202 with the turn as it is when the time is up or everything has to end at once.
+async fn finished_in_time(api: &Api, session: &SessionHandle, turn: Turn, wait: Duration) -> Response {
     let ended = tokio::select! {
         biased;
-        ended = session.turn_ended(turn.id) => Some(ended?),
+        ended = session.turn_ended(turn.id) => ended.ok(),
         () = tokio::time::sleep(wait) => None,
-        () = api.tasks.soft().cancelled() => None,
+        () = api.tasks.hard().cancelled() => None,
     };
-    Ok(match ended {
+    match ended {
         Some(turn) => Json(turn).into_response(),
-        None => (StatusCode::ACCEPTED, Json(session.turn(turn.id).await?)).into_response(),
-    })
+        // Also when its end could not be learned: the turn has begun, and an error here would say that it has not.
+        None => {
+            let turn = session.turn(turn.id).await.unwrap_or(turn);
+            (StatusCode::ACCEPTED, Json(turn)).into_response()
+        }
+    }
 }
 
 /// The events of one turn, from its first to its last.
@@ -167,22 +167,24 @@ fn turn_stream(
     event_stream(api, caller, counted, session.log().clone(), start, Until::TurnEnds(turn.id), selection)
 }
 
-/// Answers a repeated request whose first answer was the event stream of the turn at `location`.
-pub(super) fn stream_again(
-    api: Api,
-    caller: Caller,
-    location: String,
-) -> BoxFuture<Result<Response, Problem>> {
-    Box::pin(async move {
-        caller.require(Role::Read)?;
-        let (session_id, turn_id) = ids_of_path(&location).ok_or_else(TurnId::not_found)?;
-        let session = session_of(&api, &caller, session_id)?;
-        let turn = session.turn(TurnId::identify(turn_id)?).await?;
-        let counted = reserve_stream(&api, &caller)?;
-        let mut response = turn_stream(&api, &caller, counted, &session, &turn);
-        set_location(response.headers_mut(), &location)?;
-        Ok(response)
+/// Answers repeated requests whose first answer was a turn's event stream.
+pub(super) fn stream_again(api: Api) -> StreamAgain {
+    Arc::new(move |caller, location| {
+        let api = api.clone();
+        Box::pin(async move { stream_turn_at(&api, &caller, &location).await })
     })
+}
+
+/// The event stream of the turn at a path, from its first event on.
+async fn stream_turn_at(api: &Api, caller: &Caller, path: &str) -> Result<Response, Problem> {
+    caller.require(Role::Read)?;
+    let (session_id, turn_id) = ids_of_path(path).ok_or_else(TurnId::not_found)?;
+    let session = session_of(api, caller, session_id)?;
+    let turn = session.turn(TurnId::identify(turn_id)?).await?;
+    let counted = reserve_stream(api, caller)?;
+    let mut response = turn_stream(api, caller, counted, &session, &turn);
+    set_location(response.headers_mut(), path)?;
+    Ok(response)
 }
 
 fn path_of(session: SessionId, turn: TurnId) -> String {

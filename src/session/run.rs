@@ -258,3 +258,84 @@ fn itoa(mut number: u64) -> Digits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::session::agent::NoticeLevel;
+
+    fn run(first: u64, messages: &[String], turn: Option<TurnId>) -> Run {
+        let mut builder = RunBuilder::new(EventId(first));
+        for message in messages {
+            let body =
+                EventBody::Notice { level: NoticeLevel::Info, code: "test".into(), message: message.clone() };
+            let time = Timestamp::from(SystemTime::UNIX_EPOCH);
+            builder.push(SessionId::new(), turn, time, EventKind::Notice, &body).unwrap();
+        }
+        builder.finish().unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_frame_has_its_id_its_type_and_one_line_of_json() {
+        let turn = TurnId::new();
+        let run = run(17, &["one\ntwo".into()], Some(turn));
+        let frame = run.frames_after(EventId(0)).next().unwrap();
+        let text = String::from_utf8(frame.bytes().to_vec()).unwrap();
+        let lines: Vec<&str> = text.split('\n').collect();
+        assert_eq!(lines[..2], ["id: 17", "event: notice"]);
+        assert_eq!(lines[3..], ["", ""]);
+        let json: Value = serde_json::from_str(lines[2].strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(json, serde_json::from_slice::<Value>(frame.json()).unwrap());
+        assert_eq!(json["id"], 17);
+        assert_eq!(json["type"], "notice");
+        assert_eq!(json["turn_id"], turn.to_string());
+        assert_eq!(json["time"], "1970-01-01T00:00:00.000Z");
+        assert_eq!(json["message"], "one\ntwo");
+        let mut unnamed = BytesMut::new();
+        frame.put_unnamed(&mut unnamed);
+        assert_eq!(unnamed, format!("id: 17\n{}\n\n", lines[2]));
+    }
+
+    #[test]
+    fn nothing_pushed_is_no_run() {
+        assert_eq!(RunBuilder::new(EventId(1)).finish(), Ok(None));
+    }
+
+    #[test]
+    fn every_kind_has_its_name_and_its_number() {
+        for kind in EventKind::ALL {
+            assert_eq!(EventKind::from_code(kind.code()), Some(*kind));
+            assert_eq!(EventKind::from_name(kind.as_str()), Some(*kind));
+        }
+        assert_eq!(EventKind::from_code(0), None);
+        assert_eq!(EventKind::from_name("message"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_behind_a_cursor_is_the_same_bytes_however_it_is_read(
+            messages in proptest::collection::vec(any::<String>(), 1..20),
+            first in 1..100_000_u64,
+            offset in 0..25_u64,
+        ) {
+            let run = run(first, &messages, None);
+            prop_assert_eq!(run.last(), EventId(first + messages.len() as u64 - 1));
+            let after = EventId((first - 1 + offset).min(run.last().0));
+            let joined: Vec<u8> = run.frames_after(after).flat_map(|frame| frame.bytes().to_vec()).collect();
+            prop_assert_eq!(&joined[..], &run.bytes_after(after)[..]);
+            let ids: Vec<u64> = run.frames_after(after).map(|frame| frame.id.0).collect();
+            prop_assert_eq!(ids, (after.0 + 1..=run.last().0).collect::<Vec<_>>());
+            // What the store gives back from the JSON alone is equal.
+            let mut again = RunBuilder::new(run.first());
+            for frame in run.frames_after(EventId(0)) {
+                again.push_json(frame.kind, frame.turn, frame.json());
+            }
+            prop_assert_eq!(again.finish().unwrap().unwrap(), run);
+        }
+    }
+}

@@ -9,10 +9,13 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use gander::http::openapi::document_json;
+use reqwest::Method;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Setup, fake_agent, lives, real_goose, signal, text, until};
+use crate::support::{
+    Setup, fake_agent, kinds, lives, real_goose, refusal, signal, text, until, until_async,
+};
 
 /// A gander command on a folder of its own, without anything from the tests' environment.
 fn gander(dir: &Path, arguments: &[&str]) -> Command {
@@ -331,6 +334,42 @@ async fn a_turn_that_ends_within_the_grace_ends_well() {
 }
 
 #[tokio::test]
+async fn while_turns_run_out_callers_are_served_but_nothing_is_begun() {
+    let dir = Arc::new(folder());
+    let mut gander = Setup::fake().dir(Arc::clone(&dir)).start().await;
+    let session = gander.session(&json!({"mode": "approve"})).await;
+    let idle = text(&gander.session(&json!({})).await.snapshot["id"]);
+    let mut events = session.events().await;
+    session.prompt("ask").await;
+    let asked = events.until("permission.requested").await;
+    gander.signal("TERM");
+    let ready = format!("http://{}/readyz", gander.address);
+    let stops = async || gander.client.get(&ready).send().await.unwrap().status() == 503;
+    until_async("gander says that it stops", stops).await;
+
+    let problem = refusal(gander.request(Method::POST, "/v1/sessions"), 503, "draining").await;
+    assert!(problem["retry_after_s"].as_u64().unwrap() > 0);
+    let again = |id: &str| {
+        let path = format!("/v1/sessions/{id}/turns");
+        gander.request(Method::POST, &path).json(&json!({"prompt": "echo a"}))
+    };
+    refusal(again(&session.id), 503, "draining").await;
+    // A session that has been let go is not said to be gone.
+    refusal(again(&idle), 503, "draining").await;
+    // What runs can be looked at and answered, and whoever listens hears how it ends.
+    assert_eq!(session.now().await["state"], "awaiting_permission");
+    session.answer(&asked.data["permission"], "allow").await;
+    let told = events.rest().await;
+    assert!(kinds(&told).contains(&"turn.completed"), "{:?}", kinds(&told));
+    let path = session.path("");
+    assert_eq!(gander.ended().await.code(), Some(0), "{}", gander.log());
+    let restarted = Setup::fake().dir(dir).start().await;
+    assert_eq!(restarted.get(&path).await["pending_permissions"], json!([]));
+    assert_eq!(restarted.get(&format!("/v1/sessions/{idle}")).await["id"], json!(idle));
+    restarted.stop().await;
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_it_at_once_and_everything_with_it() {
     let mut gander = Setup::fake().config("[server]\nshutdown_grace = \"1h\"").start().await;
     let session = gander.session(&json!({})).await;
@@ -340,7 +379,9 @@ async fn a_second_signal_ends_it_at_once_and_everything_with_it() {
     let mut children = gander.descendants();
     assert!(children.len() >= 3, "{children:?}");
     gander.signal("TERM");
-    events.rest().await;
+    let ready = format!("http://{}/readyz", gander.address);
+    let stops = async || gander.client.get(&ready).send().await.unwrap().status() == 503;
+    until_async("gander says that it stops", stops).await;
     gander.signal("TERM");
     assert_eq!(gander.ended().await.code(), Some(1));
     until("everything it started has ended", || {

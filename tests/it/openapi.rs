@@ -135,8 +135,13 @@ fn every_event_has_a_schema_of_its_own() {
     let listed: BTreeSet<String> =
         event["oneOf"].as_array().unwrap().iter().map(|item| text(&item["$ref"])).collect();
     assert_eq!(event["discriminator"]["propertyName"], "type");
-    assert_eq!(mapping.len(), EventKind::ALL.len());
-    assert_eq!(listed.len(), EventKind::ALL.len());
+    // The kinds of the log, and the one that only streams have.
+    assert_eq!(mapping.len(), EventKind::ALL.len() + 1);
+    assert_eq!(listed.len(), mapping.len());
+    let reset = document.pointer(text(&mapping["stream.reset"]).trim_start_matches('#')).unwrap();
+    for field in ["type", "reason", "last_event_id"] {
+        assert!(reset["properties"].get(field).is_some(), "{field}");
+    }
     for kind in EventKind::ALL {
         let reference = text(&mapping[kind.as_str()]);
         assert!(listed.contains(&reference), "{reference}");

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gander::acp::{AgentPipes, Connection, Limits};
+use gander::acp::{AgentPipes, Connection, Limits, Redactor};
 use gander::goose::updates::GooseUpdates;
 use gander::session::agent::{
     AgentCommand, AgentEvent, AgentEvents, AgentExit, Mode, PermissionReply, ReplyToken,
@@ -138,6 +138,7 @@ impl Replay {
             stdin: gander_stdin,
             exit: Box::pin(async move { exited.await.unwrap() }),
             kill: Arc::new(|| panic!("the agent was given up")),
+            redactor: Redactor::default(),
         };
         let filter = Box::new(GooseUpdates::new(mode));
         let connection = Connection::open(pipes, filter, events_in, Limits::default(), &tasks);

@@ -9,14 +9,13 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::acp::rpc::RpcError;
+use crate::acp::stdio::Redactor;
 use crate::session::agent::{AgentFailure, ReplyToken};
 use crate::session::id::TurnId;
 use crate::session::turn::TurnErrorClass;
 
 /// How many requests of gander may be open at once.
 const OPEN_REQUESTS: usize = 64;
-/// How many permission requests of an agent are held at once. goose asks one at a time.
-const HELD_REQUESTS: usize = 64;
 /// How much of an agent's words about an error is passed on, in bytes.
 const ERROR_BYTES: usize = 2000;
 /// ACP's code for "authentication required".
@@ -58,9 +57,9 @@ impl State {
         self.pending.remove(&id)
     }
 
-    /// Holds a permission request of the agent. `None` when too many are held.
-    pub(super) fn hold(&mut self, id: &RawValue) -> Option<ReplyToken> {
-        if self.held.len() >= HELD_REQUESTS {
+    /// Holds a permission request of the agent. `None` when `limit` are held.
+    pub(super) fn hold(&mut self, id: &RawValue, limit: usize) -> Option<ReplyToken> {
+        if self.held.len() >= limit {
             return None;
         }
         let token = ReplyToken(Uuid::now_v7().to_string());
@@ -100,28 +99,25 @@ impl State {
     }
 }
 
-impl From<RpcError> for AgentFailure {
-    /// The message carries `data` too: goose puts the cause there.
-    fn from(error: RpcError) -> Self {
-        let detail = match &error.data {
-            Some(Value::String(detail)) => Some(detail.as_str()),
-            Some(Value::Object(data)) => {
-                data.get("message").or_else(|| data.get("error")).and_then(Value::as_str)
-            }
-            _ => None,
-        };
-        let mut message = match (error.message.as_str(), detail) {
-            ("", None) => "the agent gave no reason".to_owned(),
-            (message, None) => message.to_owned(),
-            ("", Some(detail)) => detail.to_owned(),
-            (message, Some(detail)) => format!("{message}: {detail}"),
-        };
-        message.truncate(message.floor_char_boundary(ERROR_BYTES));
-        let class = if error.code == AUTH_REQUIRED {
-            TurnErrorClass::ProviderAuth
-        } else {
-            TurnErrorClass::AgentError
-        };
-        Self { class, code: Some(error.code), message }
-    }
+/// The error of an answer. The message carries `data` too: goose puts the cause there.
+pub(super) fn failure_of(error: &RpcError, redactor: &Redactor) -> AgentFailure {
+    let detail = match &error.data {
+        Some(Value::String(detail)) => Some(detail.as_str()),
+        Some(Value::Object(data)) => {
+            data.get("message").or_else(|| data.get("error")).and_then(Value::as_str)
+        }
+        _ => None,
+    };
+    let message = match (error.message.as_str(), detail) {
+        ("", None) => "the agent gave no reason".to_owned(),
+        (message, None) => message.to_owned(),
+        ("", Some(detail)) => detail.to_owned(),
+        (message, Some(detail)) => format!("{message}: {detail}"),
+    };
+    // Cut after it is redacted: half a secret is not recognised.
+    let mut message = redactor.redact(&message);
+    message.truncate(message.floor_char_boundary(ERROR_BYTES));
+    let class =
+        if error.code == AUTH_REQUIRED { TurnErrorClass::ProviderAuth } else { TurnErrorClass::AgentError };
+    AgentFailure { class, code: Some(error.code), message }
 }

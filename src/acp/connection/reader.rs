@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
 use super::Connection;
-use super::pending::Pending;
+use super::pending::{Pending, failure_of};
 use super::writer::WriterEnds;
 use crate::acp::rpc::{self, Line, LineSplitter, Message, RpcError};
 use crate::acp::translate;
@@ -244,18 +244,19 @@ impl Inbox {
     }
 
     fn response(&mut self, id: &RawValue, outcome: Result<&RawValue, RpcError>) {
+        let outcome = outcome.map_err(|error| failure_of(&error, &self.connection.redactor));
         let pending = id.get().parse().ok().and_then(|id| self.connection.state().take_pending(id));
         match pending {
             None => {
-                let code = outcome.err().map(|error| error.code);
+                let code = outcome.err().and_then(|failure| failure.code);
                 debug!(code, "an answer of the agent to nothing that is open");
             }
             Some(Pending::Request(answer)) => {
                 // Whoever asked may have gone meanwhile.
-                let _ = answer.send(outcome.map(ToOwned::to_owned).map_err(AgentFailure::from));
+                let _ = answer.send(outcome.map(ToOwned::to_owned));
             }
             Some(Pending::Prompt(turn)) => {
-                let result = outcome.map_err(AgentFailure::from).and_then(|result| {
+                let result = outcome.and_then(|result| {
                     let result = translate::fields(Some(result));
                     translate::read(result.get("stopReason").copied()).ok_or_else(|| {
                         super::failure(None, "the agent's answer to the prompt has no stop reason".to_owned())
@@ -275,7 +276,7 @@ impl Inbox {
             debug!("a permission request of the agent that nobody could decide");
             return self.answer(rpc::error_line(id, INVALID_PARAMS, "Invalid params"));
         };
-        let held = self.connection.state().hold(id);
+        let held = self.connection.state().hold(id, self.connection.limits.pending_permissions);
         let Some(reply) = held else {
             warn!("the agent has too many open permission requests");
             return self.answer_cancelled(id);

@@ -1,9 +1,13 @@
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 
 use super::*;
 
-/// Lines as owned values: `Err` carries the head and length of one that was too long.
-fn split(limit: usize, reads: &[&[u8]]) -> Vec<Result<Vec<u8>, (Vec<u8>, u64)>> {
+/// A line, or the head and length of one that was too long.
+type Split = Result<Vec<u8>, (Vec<u8>, u64)>;
+
+fn split(limit: usize, reads: &[&[u8]]) -> Vec<Split> {
     let mut lines = Vec::new();
     let mut splitter = LineSplitter::new(limit);
     let mut each = |line: Line<'_>| {
@@ -191,7 +195,7 @@ proptest! {
     fn garbage_between_messages(garbage in prop::collection::vec("[^\n]{0,40}", 1..20), piece in 1_usize..60) {
         let mut text = String::new();
         for (number, garbage) in garbage.iter().enumerate() {
-            text.push_str(&format!("{garbage}\n{{\"id\":{number},\"result\":\"ä\"}}\n"));
+            write!(text, "{garbage}\n{{\"id\":{number},\"result\":\"ä\"}}\n").unwrap();
         }
         let pieces: Vec<&[u8]> = text.as_bytes().chunks(piece).collect();
         let found: Vec<String> = split(1000, &pieces)

@@ -10,8 +10,12 @@ use super::*;
 
 /// An entry of a tokens file.
 fn entry(name: &str, token: &str, rest: &str) -> String {
-    let hex: String = hash(token).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("[[tokens]]\nname = \"{name}\"\nsha256 = \"{hex}\"\n{rest}\n")
+    format!("[[tokens]]\nname = \"{name}\"\nsha256 = \"{}\"\n{rest}\n", hex(token))
+}
+
+/// The hash of a token as `sha256sum` prints it.
+fn hex(token: &str) -> String {
+    hash(token).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 fn bearing(token: &str) -> HeaderMap {
@@ -55,8 +59,7 @@ fn a_token_names_its_caller_and_roles() {
     assert!(bob.is_admin() && bob.may_see("alice"));
     assert!(callers.identify(&bearing("c")).is_none());
     // The hash is not the token.
-    let hex: String = hash("a").iter().map(|byte| format!("{byte:02x}")).collect();
-    assert!(callers.identify(&bearing(&hex)).is_none());
+    assert!(callers.identify(&bearing(&hex("a"))).is_none());
 }
 
 #[test]
@@ -170,6 +173,16 @@ fn the_next_call_sees_a_changed_file() {
 }
 
 #[test]
+fn a_file_is_read_again_while_its_time_stamp_may_hide_a_change() {
+    let (disk, _) = TokensOnDisk::new(&entry("alice", "a", ""));
+    let fresh = FileMark::of(&disk.path());
+    assert!(fresh.same_state(&fresh) && fresh.differs(&fresh));
+    // Older than this test's compilation.
+    let old = FileMark::of(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")));
+    assert!(!old.differs(&old));
+}
+
+#[test]
 fn a_broken_file_keeps_the_last_good_tokens_and_a_removed_one_keeps_none() {
     let (disk, callers) = TokensOnDisk::new(&entry("alice", "a", ""));
     for broken in ["", "[[tokens]]\nname = \"al"] {
@@ -200,7 +213,7 @@ async fn who_waits_learns_that_a_token_is_revoked_although_nobody_calls() {
     let bob_revoked = bob.revoked();
     disk.write(&entry("bob", "b", r#"roles = ["prompt"]"#));
     bob_revoked.await;
-    tasks.soft().cancel();
+    tasks.hard().cancel();
     tasks.finished().await;
 }
 
@@ -218,8 +231,8 @@ fn a_token_is_made_once_and_only_its_user_can_read_it() {
     assert_eq!(ensure_token(&state).unwrap(), made);
     assert_eq!(made.path(), state.join("token"));
     assert_eq!(fs::read_to_string(made.path()).unwrap(), format!("{}\n", made.secret()));
-    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(made.path()), mode(&state)), (0o600, 0o700));
+    let rights = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((rights(made.path()), rights(&state)), (0o600, 0o700));
     assert_eq!(fs::read_dir(&state).unwrap().count(), 1, "a draft is left");
     assert_eq!(made.secret().len(), "gander_".len() + 64);
     assert_ne!(ensure_token(dir.path()).unwrap().secret(), made.secret());

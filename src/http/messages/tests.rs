@@ -112,6 +112,16 @@ async fn pieces_are_joined_between_prompts_and_other_events() {
 }
 
 #[tokio::test]
+async fn behind_a_cursor_that_was_made_up_there_is_nothing() {
+    let mut writer = Writer::new();
+    writer.begin_turn(Prompt::Text("hello".into()));
+    for after in [1, 2, u64::MAX] {
+        let page = writer.read(after, 10).await;
+        assert_eq!((page.messages, page.next_cursor, page.last_event_id), (vec![], None, EventId(1)));
+    }
+}
+
+#[tokio::test]
 async fn what_the_agent_echoes_is_the_users() {
     let mut writer = Writer::new();
     writer.begin_turn(Prompt::Text("/help".into()));

@@ -1,1 +1,179 @@
+use std::collections::BTreeSet;
 
+use serde_json::{Value, json};
+
+use super::*;
+use crate::session::event::{EventBody, EventKind};
+use crate::session::id::{EventId, MessageId, SessionId, Timestamp, TurnId};
+use crate::session::permission::{PermissionKind, PermissionState, PermissionToolCall};
+use crate::session::run::RunBuilder;
+use crate::session::turn::TurnState;
+
+fn document_value() -> Value {
+    serde_json::from_str(&document_json().unwrap()).unwrap()
+}
+
+#[test]
+fn the_printed_document_is_stable_and_ends_with_a_line_end() {
+    let text = document_json().unwrap();
+    assert_eq!(text, document_json().unwrap());
+    assert!(text.ends_with("}\n") && !text.ends_with("\n\n"));
+    assert!(document_value()["openapi"].as_str().unwrap().starts_with("3.1"));
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    fn visit(value: &Value, document: &Value) {
+        match value {
+            Value::Object(members) => {
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    let pointer = reference.strip_prefix('#').unwrap();
+                    assert!(document.pointer(pointer).is_some(), "{reference}");
+                }
+                members.values().for_each(|member| visit(member, document));
+            }
+            Value::Array(items) => items.iter().for_each(|item| visit(item, document)),
+            _ => {}
+        }
+    }
+    let document = document_value();
+    visit(&document, &document);
+}
+
+#[test]
+fn every_operation_has_an_id_of_its_own_a_tag_and_answers() {
+    let document = document_value();
+    let mut ids = BTreeSet::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{id} is there twice");
+            assert_eq!(operation["tags"].as_array().map(Vec::len), Some(1), "{method} {path}");
+            assert!(!operation["responses"].as_object().unwrap().is_empty(), "{method} {path}");
+            let open = operation["security"] == json!([{}]);
+            assert_eq!(open, !path.starts_with("/v1/"), "{method} {path}: security");
+        }
+    }
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+}
+
+#[test]
+fn every_problem_code_is_described() {
+    let document = document_value();
+    let code = &document["components"]["schemas"]["Problem"]["properties"]["code"]["description"];
+    for known in Code::ALL {
+        assert!(code.as_str().unwrap().contains(&format!("`{}`", known.as_str())), "{known:?}");
+    }
+}
+
+#[test]
+fn enums_are_open_but_for_what_tells_schemas_apart() {
+    let document = document_value();
+    let schemas = &document["components"]["schemas"];
+    for (name, value) in [("SessionState", "idle"), ("PermissionKind", "tool"), ("Mode", "auto")] {
+        assert_eq!(schemas[name].get("enum"), None, "{name}");
+        assert!(schemas[name]["x-extensible-enum"].as_array().unwrap().contains(&json!(value)), "{name}");
+    }
+}
+
+fn turn() -> Turn {
+    Turn {
+        id: TurnId::new(),
+        session_id: SessionId::new(),
+        state: TurnState::Running,
+        prompt: None,
+        text: None,
+        stop_reason: None,
+        error: None,
+        usage: None,
+        created_at: Timestamp::now(),
+        started_at: None,
+        ended_at: None,
+        first_event_id: EventId(1),
+        last_event_id: None,
+    }
+}
+
+fn permission() -> Permission {
+    let input = PermissionToolCall {
+        id: "call_1".into(),
+        tool: None,
+        extension: None,
+        title: None,
+        kind: None,
+        input: None,
+        cwd: "/".into(),
+    };
+    Permission {
+        id: crate::session::id::PermissionId::new(),
+        session_id: SessionId::new(),
+        turn_id: TurnId::new(),
+        kind: PermissionKind::Tool,
+        state: PermissionState::Pending,
+        tool_call: input,
+        options: Vec::new(),
+        requested_at: Timestamp::now(),
+        expires_at: Timestamp::now(),
+        outcome: None,
+    }
+}
+
+/// An event of each kind with every optional member.
+fn full_body(kind: EventKind) -> EventBody {
+    match kind {
+        EventKind::SessionCreated | EventKind::SessionUpdated | EventKind::SessionDeleted => {
+            EventBody::Session { session: Box::default() }
+        }
+        EventKind::SessionState => EventBody::State { state: SessionState::Idle, reason: None },
+        EventKind::TurnStarted
+        | EventKind::TurnCompleted
+        | EventKind::TurnFailed
+        | EventKind::TurnCancelled
+        | EventKind::TurnInterrupted => EventBody::Turn { turn: Box::new(turn()), by: Some("alice".into()) },
+        EventKind::MessageDelta | EventKind::ThoughtDelta | EventKind::MessageUser => {
+            EventBody::Text { message_id: MessageId::new(), text: "a".into() }
+        }
+        EventKind::ToolCallStarted | EventKind::ToolCallUpdated | EventKind::ToolCallFinished => {
+            EventBody::ToolCall { tool_call: Box::default() }
+        }
+        EventKind::ToolCallOutput => EventBody::Output {
+            tool_call_id: "call_1".into(),
+            stream: "stdout".into(),
+            text: "a".into(),
+            truncated: true,
+        },
+        EventKind::PlanUpdated => EventBody::Plan { plan: Plan::default() },
+        EventKind::PermissionRequested | EventKind::PermissionResolved => {
+            EventBody::Permission { permission: Box::new(permission()) }
+        }
+        EventKind::UsageUpdated => EventBody::Usage { usage: SessionUsage::default() },
+        EventKind::CommandsUpdated => EventBody::Commands { commands: Vec::new() },
+        EventKind::Notice => {
+            EventBody::Notice { level: NoticeLevel::Info, code: "a".into(), message: "b".into() }
+        }
+        EventKind::AgentUpdate => EventBody::Raw { raw: json!({}) },
+    }
+}
+
+#[test]
+fn an_event_has_exactly_the_members_that_its_schema_names() {
+    let document = document_value();
+    let schemas = &document["components"]["schemas"];
+    let mapping = schemas["Event"]["discriminator"]["mapping"].as_object().unwrap();
+    assert!(EventKind::ALL.iter().all(|kind| mapping.contains_key(kind.as_str())));
+    assert!(schemas["Event"]["oneOf"].as_array().unwrap().len() >= EventKind::ALL.len());
+    for kind in EventKind::ALL.iter().copied() {
+        let mut run = RunBuilder::new(EventId(1));
+        let body = full_body(kind);
+        run.push(SessionId::new(), Some(TurnId::new()), Timestamp::now(), kind, &body).unwrap();
+        let run = run.finish().unwrap().unwrap();
+        let json = run.frames_after(EventId(0)).next().unwrap().json().to_vec();
+        let event: Value = serde_json::from_slice(&json).unwrap();
+        let pointer = mapping[kind.as_str()].as_str().unwrap().strip_prefix('#').unwrap();
+        let schema = document.pointer(pointer).unwrap();
+        assert_eq!(schema["properties"]["type"]["enum"], json!([kind.as_str()]));
+        let named: BTreeSet<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        let written: BTreeSet<&String> = event.as_object().unwrap().keys().collect();
+        assert_eq!(named, written, "{}", kind.as_str());
+    }
+}

@@ -167,26 +167,26 @@ impl CreateSession {
 /// A change of a session (RFC 7396): what is left out stays, null removes.
 #[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct PatchSession {
     /// The title; null removes it, so that the agent's is taken again.
-    #[serde(deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>, max_length = 500)]
     title: Option<Option<String>>,
     /// Merged into the metadata; a null entry is removed, null as a whole removes all.
-    #[serde(deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<BTreeMap<String, Option<String>>>)]
     metadata: Option<Option<BTreeMap<String, Option<String>>>>,
     /// The mode.
-    #[serde(deserialize_with = "given")]
-    #[schema(value_type = Mode, required = false)]
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Mode, inline, required = false)]
     mode: Option<Option<Mode>>,
     /// The model's provider.
-    #[serde(deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = String, required = false)]
     provider: Option<Option<String>>,
     /// The model.
-    #[serde(deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = String, required = false)]
     model: Option<Option<String>>,
 }

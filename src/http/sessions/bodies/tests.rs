@@ -1,8 +1,7 @@
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::*;
+use crate::http::fake_settings;
 use crate::http::host::{AgentProgram, AgentUnusable, Extension, ExtensionRefusal};
 use crate::session::agent::BoxFuture;
 
@@ -45,22 +44,11 @@ impl HostFacts for FakeHost {
 
 fn settings() -> HttpSettings {
     HttpSettings {
-        allowed_hosts: Vec::new(),
-        cors_origins: Vec::new(),
-        heartbeat: Duration::from_secs(15),
-        body_bytes: 1 << 20,
-        wait: Duration::from_mins(5),
-        streams_per_caller: 10,
-        header_timeout: Duration::from_secs(10),
-        max_connections: 100,
-        auth_required: true,
-        loopback_only: true,
-        cwd_roots: Vec::new(),
-        default_mode: Mode::SmartApprove,
         allow_modes: vec![Mode::SmartApprove, Mode::Approve],
         default_provider: Some("openai".into()),
         default_model: Some("gpt-4o".into()),
         caller_env: vec!["GOOSE_MAX_TURNS".into(), "MY_*".into()],
+        ..fake_settings::settings()
     }
 }
 
