@@ -45,6 +45,9 @@ const BUSY_CODES: [&str; 2] = ["at-capacity", "draining"];
 
 const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 
+/// The types of JSON Schema.
+const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "object", "array", "null"];
+
 fn document() -> Value {
     serde_json::from_str(&document_json().unwrap()).unwrap()
 }
@@ -102,9 +105,9 @@ async fn the_document_is_served_and_lists_every_route_of_the_router_and_no_other
     assert_eq!(served.text().await.unwrap(), document_json().unwrap());
 
     // The router's routes, from its source: it is the one place that has them all.
-    let router = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http.rs")).unwrap();
+    let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http.rs")).unwrap();
     let routed: BTreeSet<String> =
-        router.split(".route(").skip(1).map(|route| route.split('"').nth(1).unwrap().to_owned()).collect();
+        source.split(".route(").skip(1).map(|route| route.split('"').nth(1).unwrap().to_owned()).collect();
     assert!(routed.len() >= 14, "{routed:?}");
     let document = document();
     let documented: BTreeSet<String> = document["paths"].as_object().unwrap().keys().cloned().collect();
@@ -201,7 +204,6 @@ fn the_document_is_sound() {
         assert!(used, "nothing refers to the schema {name}");
     }
     // JSON Schema 2020-12: no `nullable`, types by their names, required properties exist.
-    const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "object", "array", "null"];
     walk(&document["components"]["schemas"], "", &mut |pointer, value| {
         assert!(value.get("nullable").is_none_or(|_| pointer.ends_with("/properties")), "{pointer}");
         if let (Some(properties), Some(required)) = (value.get("properties"), value.get("required")) {
