@@ -343,7 +343,11 @@ async fn bodies_that_cannot_be_taken_are_refused_and_change_nothing() {
     refusal(sessions().json(&large()).header("idempotency-key", "k"), 413, "body-too-large").await;
     let parts = futures_util::stream::iter((0..600).map(|_| Ok::<_, std::io::Error>("{\"title\": \"")));
     let unannounced = sessions().header("content-type", "application/json");
-    refusal(unannounced.body(reqwest::Body::wrap_stream(parts)), 413, "body-too-large").await;
+    let refused = unannounced.body(reqwest::Body::wrap_stream(parts)).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    // The rest is not read, so nothing more can be sent on this connection.
+    assert_eq!(refused.headers()["connection"], "close");
+    assert_eq!(refused.json::<Value>().await.unwrap()["code"], "body-too-large");
 
     nothing_has_changed(&session, before).await;
     gander.stop().await;
