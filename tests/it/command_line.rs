@@ -241,8 +241,8 @@ async fn the_demo_says_how_to_begin_and_works_without_a_key() {
         .unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut welcome = Vec::new();
-    while !welcome.iter().any(|line: &String| line.contains("curl")) {
-        welcome.push(lines.next().expect("no curl in the welcome").unwrap());
+    while !welcome.last().is_some_and(|line: &String| line.contains("openapi.json")) {
+        welcome.push(lines.next().expect("the welcome ends early").unwrap());
     }
     let welcome = welcome.join("\n");
     let token_file = dir.path().join("storage/token");
@@ -251,11 +251,36 @@ async fn the_demo_says_how_to_begin_and_works_without_a_key() {
     {
         assert!(welcome.contains(word), "{word}: {welcome}");
     }
-    // The call to paste is right: it is run as it stands.
-    let paste = &welcome[welcome.find("TOKEN=").unwrap()..];
-    let pasted = Command::new("bash").arg("-c").arg(paste).output().unwrap();
-    let session: serde_json::Value = serde_json::from_slice(&pasted.stdout).unwrap();
-    assert_eq!(session["state"], "idle", "{session}");
+    // What there is to paste is right: it is run as it stands.
+    let (first, second) = welcome.split_once("When the agent asks").unwrap();
+    let first = first.split_once("Try, in another terminal:").unwrap().1;
+    let second = second.lines().find(|line| line.contains("curl")).unwrap();
+    let bash = |script: &str| {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", script]).stdin(Stdio::null()).stderr(Stdio::null());
+        bash
+    };
+    let mut pasted = bash(first).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(pasted.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(told.any(|line| line == "event: permission.requested"));
+    let variables = first.lines().find(|line| line.contains("GANDER=")).unwrap();
+    let asked = bash(&format!("{variables}\n{second}")).output().unwrap();
+    let asked: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
+    let permission = &asked["permissions"][0];
+    let path =
+        format!("/v1/sessions/{}/permissions/{}", text(&permission["session_id"]), text(&permission["id"]));
+    let allow = format!(
+        "{variables}\ncurl -s -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \
+         -d '{{\"decision\":\"allow\"}}' $GANDER{path}"
+    );
+    assert!(bash(&allow).output().unwrap().status.success());
+    assert!(told.any(|line| line == "event: turn.completed"));
+    assert_eq!(
+        told.filter(|line| line.starts_with("event:")).count(),
+        0,
+        "the turn's last event is the last"
+    );
+    assert!(pasted.wait().unwrap().success());
     assert!(!welcome.contains(fs::read_to_string(token_file).unwrap().trim()), "the token itself is shown");
     signal(process.id(), "TERM");
     let mut status = None;
@@ -270,7 +295,7 @@ async fn the_demo_says_how_to_begin_and_works_without_a_key() {
 #[tokio::test]
 async fn without_a_provider_the_welcome_says_so() {
     let gander = Setup::fake().env("GOOSE_PROVIDER", "").start().await;
-    until("the welcome is complete", || gander.welcome().contains("curl")).await;
+    until("the welcome is complete", || gander.welcome().contains("openapi.json")).await;
     assert!(gander.welcome().contains("no provider is set up"), "{}", gander.welcome());
     gander.stop().await;
 }
