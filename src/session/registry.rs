@@ -201,7 +201,7 @@ impl Registry {
             end_grace: shared.settings.end_grace,
             event_queue: shared.settings.event_queue,
             broken: None,
-            forget,
+            forget: Some(forget),
         };
         (handle, actor)
     }

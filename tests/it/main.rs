@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
+mod ends;
+mod hostile;
 mod process;
 mod replay;
+mod restart;
+mod streams;
 mod support;
 mod turns;
