@@ -77,9 +77,9 @@ async fn noise_between_the_messages_is_survived() {
         "null",
         "\"\u{fffd}\\ud800\"",
     ];
-    let odd: String = odd.iter().map(|line| format!("raw {line}\n")).collect();
+    let odd = odd.map(|line| format!("raw {line}")).join("\n");
     let prompt = format!(
-        "echo before\ngarbage\nraw\nraw   \ninvalid-utf8\n{odd}unknown-update\nstderr 3000000\necho after"
+        "echo before\ngarbage\nraw\nraw   \ninvalid-utf8\n{odd}\nunknown-update\nstderr 3000000\necho after"
     );
     let mut events = session.events_with("?after=latest").await;
     let turn = session.turn(&prompt).await;
@@ -134,12 +134,13 @@ async fn permission_requests_under_odd_ids_are_told_apart_and_answered() {
     let session = gander.session(&json!({})).await;
     // The same id twice, and ids of types that nobody should use.
     let ids = [json!("a"), json!("a"), json!(null), json!(1.5), json!({"deep": [1]})];
-    let lines = ids
-        .iter()
-        .enumerate()
-        .map(|(index, id)| format!("raw {}\n", permission_request(id, &format!("c{index}"))));
+    let mut prompt: Vec<String> = Vec::new();
+    for (index, id) in ids.iter().enumerate() {
+        prompt.push(format!("raw {}", permission_request(id, &format!("c{index}"))));
+    }
+    prompt.push("wait".into());
     let mut events = session.events_with("?after=latest").await;
-    let turn = session.prompt(&format!("{}wait", lines.collect::<String>())).await;
+    let turn = session.prompt(&prompt.join("\n")).await;
     let mut permissions = Vec::new();
     for _ in 0..2 {
         permissions.push(events.until("permission.requested").await.data["permission"].clone());

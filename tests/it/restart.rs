@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use gander::shutdown::Tasks;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ async fn a_killed_gander_leaves_no_process_and_the_next_one_closes_what_was_open
     let asking_turn = asking.prompt(&shell("ls")).await;
     let asked = events.until("permission.requested").await.data["permission"].clone();
     let working = gander.session(&json!({"title": "working", "mode": "auto"})).await;
-    let working_turn = working.prompt(&shell(&tools.script().replace(';', "; sleep 600"))).await;
+    let working_turn = working.prompt(&shell(&format!("{} sleep 600", tools.script()))).await;
     tools.all_run().await;
     drop(events);
 
@@ -171,7 +172,7 @@ async fn a_deletion_that_a_kill_cut_short_is_finished_by_the_next_start() {
     let mut events = session.events().await;
     session.prompt("hang").await;
     // It waits for an agent that will not end.
-    let deleting = tokio::spawn(gander.request(Method::DELETE, &session.path("")).send());
+    let deleting = Tasks::new().spawn(gander.request(Method::DELETE, &session.path("")).send());
     events.until("turn.cancelled").await;
     let path = session.path("");
     let dir = Arc::clone(&gander.dir);

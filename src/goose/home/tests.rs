@@ -6,7 +6,7 @@ use std::{fs, os::unix};
 use serde_yaml_ng::Value;
 use tempfile::TempDir;
 
-use super::{HomeError, prepare, remove};
+use super::{HomeError, prepare, remove, temporary_folder};
 
 struct Folders {
     config_dir: PathBuf,
