@@ -1,28 +1,29 @@
 //! gander: an HTTP and server-sent events gateway in front of goose.
 //!
 //! The modules in reading order; `ARCHITECTURE.md` has the bird's-eye view.
+//!
+//! - [`config`]: defaults, file and environment in layers; the only reader of the environment.
+//! - [`session`]: the core: sessions, turns, permissions, events, and the ports to agent and log.
+//! - [`acp`]: the Agent Client Protocol over a child's pipes, to and from the core's types.
+//! - [`goose`]: what is goose's own: launching, homes, catalogue, the todo list as plan.
+//! - [`process`]: child processes and their ends; knows neither goose nor sessions.
+//! - [`store`]: the event log and the records in `SQLite`.
+//! - [`http`]: routes, bodies, problems, streams.
+//! - [`app`]: wires everything together; the only module that knows all others.
+//! - [`cli`]: the command line.
+//! - [`demo`]: the built-in scripted model.
+//! - [`shutdown`]: soft and hard shutdown, and the tracker of all tasks.
+//! - [`telemetry`]: log output.
 
-/// Configuration: defaults, file and environment in layers. The only reader of the environment.
 pub mod config;
-/// The core: sessions, turns, permissions, events and the ports to agent and log.
 pub mod session;
-/// The Agent Client Protocol adapter: JSON-RPC over a child's pipes, ACP to core types.
 pub mod acp;
-/// What is goose's own: launching, homes, catalogue, the todo list as plan.
 pub mod goose;
-/// Child processes and their ends. Knows neither goose nor sessions.
 pub mod process;
-/// The event log's and the records' `SQLite` store.
 pub mod store;
-/// The HTTP adapter: routes, bodies, problems, streams.
 pub mod http;
-/// Wires everything together. The only module that knows all others.
 pub mod app;
-/// The command line.
 pub mod cli;
-/// The built-in scripted model.
 pub mod demo;
-/// Soft and hard shutdown, and the tracker of all tasks.
 pub mod shutdown;
-/// Log output.
 pub mod telemetry;

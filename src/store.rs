@@ -1,5 +1,5 @@
 //! The event log and the records in one `SQLite` file: the implementation of the port
-//! [`Store`](crate::session::log::Store).
+//! [`Store`].
 //!
 //! ```text
 //! append ──▶ room (bytes per session, bytes of all) ──▶ channel ──▶ writer thread ──▶ commit ──▶ SessionLog

@@ -195,14 +195,14 @@ mod tests {
         assert_eq!(launch.switched_off, ["extensionmanager", "memory", "summon"].map(str::to_owned).into());
     }
 
-    fn options() -> Option<Vec<ConfigOption>> {
-        Some(vec![ConfigOption {
+    fn options() -> Vec<ConfigOption> {
+        vec![ConfigOption {
             id: "provider".into(),
             name: "Provider".into(),
             category: None,
             current_value: Some("openai".into()),
             choices: Vec::new(),
-        }])
+        }]
     }
 
     #[test]
@@ -211,8 +211,11 @@ mod tests {
         let fails = |mode: Option<&str>, options| {
             check(Mode::Approve, &off, mode.map(str::to_owned), options, None).unwrap_err()
         };
-        assert_eq!(fails(Some("auto"), options()), Mismatch::Mode { asked: "approve", found: "auto".into() });
-        assert_eq!(fails(None, options()), Mismatch::Mode { asked: "approve", found: String::new() });
+        assert_eq!(
+            fails(Some("auto"), Some(options())),
+            Mismatch::Mode { asked: "approve", found: "auto".into() }
+        );
+        assert_eq!(fails(None, Some(options())), Mismatch::Mode { asked: "approve", found: String::new() });
         assert_eq!(fails(Some("approve"), None), Mismatch::ProviderNotConfigured);
         assert_eq!(fails(Some("approve"), Some(Vec::new())), Mismatch::ProviderNotConfigured);
     }
@@ -230,7 +233,8 @@ mod tests {
             extension("nosuch", Some("Unknown extension: nosuch")),
         ];
         let off = ["extensionmanager".to_owned()].into();
-        let checked = check(Mode::Approve, &off, Some("approve".into()), options(), Some(said)).unwrap();
+        let checked =
+            check(Mode::Approve, &off, Some("approve".into()), Some(options()), Some(said)).unwrap();
         let names: Vec<&str> = checked.extensions.iter().map(|extension| extension.name.as_str()).collect();
         assert_eq!(names, ["todo", "extensionmanager", "nosuch"]);
         let codes: Vec<&str> = checked.notices.iter().map(|notice| notice.code.as_str()).collect();

@@ -249,8 +249,10 @@ impl Drop for Gander {
             std::thread::sleep(Duration::from_millis(5));
         }
         if std::thread::panicking() {
-            // cargo shows it with the failed test.
-            println!("--- gander's log\n{}", self.log());
+            #[expect(clippy::print_stdout, reason = "cargo shows it with the failed test")]
+            {
+                println!("--- gander's log\n{}", self.log());
+            }
         }
     }
 }

@@ -563,9 +563,9 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-fn apply(walk: &mut Walk, input: Input, asked: &mut u32) {
+fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
     walk.now += 7;
-    match input {
+    match *input {
         Input::Started => walk.step(|machine, step| machine.started(step, facts(), Vec::new())),
         Input::StartFailed => {
             let error = LaunchError::Failed { detail: "no".into(), stderr_tail: None };
@@ -617,7 +617,7 @@ fn apply(walk: &mut Walk, input: Input, asked: &mut u32) {
             walk.agent(ask(&id.to_string(), &format!("r{asked}"), plan));
         }
         Input::Withdraw(reply) => {
-            walk.agent(AgentEvent::PermissionWithdrawn(ReplyToken(format!("r{reply}"))))
+            walk.agent(AgentEvent::PermissionWithdrawn(ReplyToken(format!("r{reply}"))));
         }
         Input::Finish(well) => {
             if let Some(turn) = walk.machine.current_turn() {
@@ -698,7 +698,7 @@ proptest! {
         let mut walk = Walk::new();
         let mut asked = 0;
         for input in inputs {
-            apply(&mut walk, input, &mut asked);
+            apply(&mut walk, &input, &mut asked);
         }
         let mut ledger = Ledger::default();
         for (kind, turn, body) in &walk.events {
