@@ -68,7 +68,8 @@ async fn delete(gander: &Gander, path: &str) -> StatusCode {
 
 #[tokio::test]
 async fn a_deleted_session_leaves_no_process_and_no_data_and_another_keeps_its_own() {
-    let gander = Setup::real().start().await;
+    // Also where gander has a temporary folder of its own.
+    let gander = Setup::real().env("TMPDIR", "/tmp").start().await;
     let (session, other) =
         (gander.session(&json!({"mode": "auto"})).await, gander.session(&json!({"mode": "approve"})).await);
     let (tools, kept) = (Tools::new(), Tools::new());

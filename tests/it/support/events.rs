@@ -42,9 +42,7 @@ impl EventStream {
     pub(crate) async fn open(request: RequestBuilder) -> Self {
         let response = request.header("accept", "text/event-stream").send().await.unwrap();
         let status = response.status();
-        if !status.is_success() {
-            panic!("{status}: {}", response.text().await.unwrap());
-        }
+        assert!(status.is_success(), "{status}: {}", response.text().await.unwrap());
         let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
         assert!(content_type.starts_with("text/event-stream"), "{content_type}");
         Self { body: Box::pin(response.bytes_stream()), buffer: BytesMut::new(), asides: Vec::new() }
