@@ -216,6 +216,8 @@ async fn a_gander_that_stops_leaves_no_process_and_no_file_outside_its_storage()
     assert_eq!(session.turn(&leaves(&tools)).await["text"], "done");
     tools.all_run().await;
     let all = descendants(gander.pid());
+    // Nor does what it prints outlive it as a secret in somebody's log.
+    assert!(![gander.welcome(), gander.log()].iter().any(|text| text.contains(&gander.token)));
     let dir = gander.dir.clone();
     gander.stop().await;
     assert_eq!(tools.running(), Vec::<u32>::new());

@@ -4,9 +4,12 @@
 
 mod ends;
 mod hostile;
+mod permissions;
+mod plan;
 mod process;
 mod replay;
 mod restart;
+mod sessions;
 mod streams;
 mod support;
 mod turns;

@@ -152,3 +152,25 @@ pub(crate) fn assert_all_ended_once(events: &[Event]) {
         assert_eq!(*count, 1, "{key} never ended");
     }
 }
+
+/// The events of one turn, without those that goose tells at moments of its own, such as its usage.
+pub(crate) fn of_turn(events: &[Event], turn: &Value) -> Vec<Event> {
+    let own = |kind: &str| matches!(kind, "usage.updated" | "commands.updated" | "session.updated");
+    let mut events = events.to_vec();
+    events.retain(|event| event.data["turn_id"] == turn["id"] && !own(event.kind()));
+    events
+}
+
+/// What the events of one type carry.
+pub(crate) fn carried<'events>(events: &'events [Event], kind: &str, field: &str) -> Vec<&'events Value> {
+    events.iter().filter(|event| event.kind() == kind).map(|event| &event.data[field]).collect()
+}
+
+/// The one event of a type.
+pub(crate) fn only<'events>(events: &'events [Event], kind: &str) -> &'events Event {
+    let mut found = events.iter().filter(|event| event.kind() == kind);
+    match (found.next(), found.next()) {
+        (Some(event), None) => event,
+        _ => panic!("not one {kind} in {:?}", kinds(events)),
+    }
+}
