@@ -48,8 +48,8 @@ pub(super) struct SessionActor {
     pub(super) event_queue: usize,
     /// Why the log takes nothing more.
     pub(super) broken: Option<StoreError>,
-    /// Takes the session off the registry.
-    pub(super) forget: Box<dyn FnOnce() + Send + Sync>,
+    /// Takes the session off the registry; taken when that is done.
+    pub(super) forget: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 enum Input {
@@ -83,7 +83,7 @@ impl SessionActor {
             ..Child::none()
         };
         if self.append(&mut step).await.is_err() {
-            (self.forget)();
+            self.leave_registry();
             return;
         }
         let launch =
@@ -106,7 +106,7 @@ impl SessionActor {
             if let Err(error) = self.finish_delete(&owner, &mut child, &mut results).await {
                 tracing::error!(session = %self.log.session(), %error, "a deletion begun earlier could not be finished");
             }
-            (self.forget)();
+            self.leave_registry();
             return;
         }
         let mut step = Step::new(Timestamp::now());
@@ -164,7 +164,13 @@ impl SessionActor {
                 break;
             }
         }
-        (self.forget)();
+        self.leave_registry();
+    }
+
+    fn leave_registry(&mut self) {
+        if let Some(forget) = self.forget.take() {
+            forget();
+        }
     }
 
     async fn launched(&mut self, child: &mut Child, result: Result<LaunchedAgent, LaunchError>) -> Next {
@@ -304,6 +310,8 @@ impl SessionActor {
                 if let Err(error) = &result {
                     tracing::error!(session = %self.log.session(), %error, "a session could not be deleted whole");
                 }
+                // First, so that a caller who has the answer does not find the session any more.
+                self.leave_registry();
                 let _ = reply.send(result.map_err(Refusal::Store));
                 Next::End
             }

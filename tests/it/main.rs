@@ -5,6 +5,8 @@
 mod architecture;
 mod callers;
 mod command_line;
+mod ends;
+mod hostile;
 mod idempotency;
 mod openapi;
 mod permissions;
@@ -12,6 +14,8 @@ mod plan;
 mod problems;
 mod process;
 mod replay;
+mod restart;
 mod sessions;
+mod streams;
 mod support;
 mod turns;
