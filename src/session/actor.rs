@@ -5,6 +5,7 @@
 //! commit, so that the next batch is read meanwhile; the store bounds how much may be under way.
 
 mod agent;
+mod child;
 mod ending;
 mod settings;
 
@@ -13,9 +14,9 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use super::agent::{Agent, AgentEvents, AgentExit, AgentLauncher, LaunchError, LaunchedAgent};
+pub(super) use self::child::Child;
+use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp, TurnId};
 use super::log::{Append, SessionLog, Store, StoreError};
@@ -59,8 +60,8 @@ pub(super) struct SessionActor {
     /// Why the log takes nothing more.
     pub(super) broken: Option<StoreError>,
     pub(super) registry: Registry,
-    /// The place among all sessions.
-    pub(super) _place: Option<OwnedSemaphorePermit>,
+    /// The place among all sessions; given back when the session leaves the registry.
+    pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
 /// How the actor's own tasks tell it what they have done.
@@ -73,38 +74,6 @@ impl Reports {
     pub(super) fn new() -> Self {
         let (sender, receiver) = mpsc::channel(4);
         Self { sender, receiver }
-    }
-}
-
-/// The agent's side of the actor.
-pub(super) struct Child {
-    agent: Option<Arc<dyn Agent>>,
-    events: mpsc::Receiver<AgentEvents>,
-    /// Ends a start that is under way.
-    cancel: CancellationToken,
-    /// The agent's end, when it came before the news of its start.
-    early_exit: Option<AgentExit>,
-    /// The place among the running agents.
-    permit: Option<OwnedSemaphorePermit>,
-    /// Whether the start is under way.
-    launching: bool,
-    /// Whether the agent may still say something.
-    listening: bool,
-}
-
-impl Child {
-    /// No agent, and none to come.
-    pub(super) fn none() -> Self {
-        let (_, events) = mpsc::channel(1);
-        Self {
-            agent: None,
-            events,
-            cancel: CancellationToken::new(),
-            early_exit: None,
-            permit: None,
-            launching: false,
-            listening: false,
-        }
     }
 }
 
@@ -142,7 +111,7 @@ impl SessionActor {
             if let Err(error) = self.finish_delete(&owner).await {
                 tracing::error!(session = %self.log.session(), %error, "a deletion begun earlier could not be finished");
             }
-            self.registry.forget(self.log.session());
+            self.leave_registry();
             return;
         }
         let mut step = Step::new(Timestamp::now());
@@ -201,7 +170,12 @@ impl SessionActor {
                 break;
             }
         }
+        self.leave_registry();
+    }
+
+    fn leave_registry(&mut self) {
         self.registry.forget(self.log.session());
+        self.place = None;
     }
 
     async fn command(&mut self, command: Command) -> Next {
@@ -280,6 +254,8 @@ impl SessionActor {
                 if let Err(error) = &result {
                     tracing::error!(session = %self.log.session(), %error, "a session could not be deleted whole");
                 }
+                // First, so that a caller who has the answer does not find the session any more.
+                self.leave_registry();
                 let _ = reply.send(result.map_err(Refusal::Store));
                 Next::End
             }

@@ -27,6 +27,7 @@ mod ending;
 mod from_agent;
 mod from_callers;
 mod step;
+mod tool_calls;
 #[cfg(test)]
 mod tests;
 

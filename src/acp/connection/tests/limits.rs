@@ -1,6 +1,7 @@
 //! Nothing an agent writes, or does not read, grows without bound or stops anyone else.
 
 use super::*;
+use std::path::Path;
 
 #[tokio::test]
 async fn an_agent_that_does_not_read_is_given_up() {
