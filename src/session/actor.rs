@@ -4,6 +4,7 @@
 //! are committed sends commands to the agent and answers callers. Agent events are appended without waiting for the
 //! commit, so that the next batch is read meanwhile; the store bounds how much may be under way.
 
+mod child;
 mod ending;
 mod settings;
 
@@ -13,8 +14,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::child::Child;
 use super::agent::{
-    Agent, AgentEvent, AgentEvents, AgentExit, AgentLauncher, LaunchError, LaunchedAgent, Notice, NoticeLevel,
+    AgentEvent, AgentEvents, AgentExit, AgentLauncher, LaunchError, LaunchedAgent, Notice, NoticeLevel,
 };
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp, TurnId};
@@ -48,38 +50,6 @@ pub(super) struct SessionActor {
     pub(super) broken: Option<StoreError>,
     /// Takes the session off the registry; taken when that is done.
     pub(super) forget: Option<Box<dyn FnOnce() + Send + Sync>>,
-}
-
-/// The agent's side of the actor.
-struct Child {
-    agent: Option<Arc<dyn Agent>>,
-    events: mpsc::Receiver<AgentEvents>,
-    /// Ends a start that is under way.
-    cancel: CancellationToken,
-    /// The agent's end, when it came before the news of its start.
-    early_exit: Option<AgentExit>,
-    /// The place among the running agents.
-    permit: Option<OwnedSemaphorePermit>,
-    /// Whether the start is under way.
-    launching: bool,
-    /// Whether the agent may still say something.
-    listening: bool,
-}
-
-impl Child {
-    /// No agent, and none to come.
-    fn none() -> Self {
-        let (_, events) = mpsc::channel(1);
-        Self {
-            agent: None,
-            events,
-            cancel: CancellationToken::new(),
-            early_exit: None,
-            permit: None,
-            launching: false,
-            listening: false,
-        }
-    }
 }
 
 enum Input {
