@@ -231,8 +231,7 @@ impl Inbox {
             self.emit(AgentEvent::Notice(Notice { level: NoticeLevel::Warning, code, message }));
         } else {
             // Somebody would wait for ever for what was in it.
-            self.connection
-                .give_up(format!("the agent wrote a line of {bytes} bytes: a line may have {limit}"));
+            self.connection.give_up(format!("the agent wrote a line of more than {limit} bytes"));
         }
     }
 
