@@ -14,6 +14,7 @@ use super::events::{EventPageSchema, EventsQuery, answer};
 use super::problem::{Code, Problem};
 use super::request::QueryParams;
 use super::stream::{OrderedEvents, Start};
+use crate::session::handle::SessionHandle;
 use crate::session::id::SessionId;
 use crate::session::log::Owner;
 use crate::session::order::{OrderCursor, OrderFilter, StoreTag};
@@ -68,7 +69,7 @@ pub async fn stream_all_events(
     let tag = store.order().tag();
     let start = query.start(&headers, |text| order_cursor(text, tag))?;
     let owner = if caller.is_admin() { Owner::Anyone } else { Owner::Caller(caller.name().to_owned()) };
-    let numbers = sessions.iter().map(|session| session.number()).collect();
+    let numbers = sessions.iter().map(SessionHandle::number).collect();
     let filter = OrderFilter { owner, sessions: (!sessions.is_empty()).then_some(numbers) };
     let logs: Vec<_> = sessions.iter().map(|session| session.log().clone()).collect();
     answer(&api, &caller, &query, &headers, OrderedEvents::new(store, filter, &logs), start).await

@@ -58,7 +58,7 @@ impl FakeStore {
         let before = placed.iter().rev().find(|run| run.session.0 == session);
         let mut builder = RunBuilder::new(before.map_or(EventId(1), |before| before.run.last().next()));
         for _ in 0..count {
-            let json = json!({"session": session, "id": builder.next_id()}).to_string();
+            let json = format!(r#"{{"id":{},"session":{session}}}"#, builder.next_id());
             builder.push_json(kind, None, json.as_bytes());
         }
         let position = Position(self.order.head().committed.0 + 1);

@@ -25,7 +25,7 @@ pub use open::OpenStreams;
 pub(super) use notes::{Cursor, CursorSchema};
 pub(super) use open::OpenStream;
 pub(super) use selection::{EventKinds, Form, Selection};
-pub(super) use source::{OrderedEvents, SessionEvents, Source};
+pub(super) use source::{OrderedEvents, Piece, SessionEvents, Source};
 
 use crate::session::id::TurnId;
 use crate::session::run::Frame;
@@ -305,11 +305,11 @@ fn opening(form: Form, padding: usize, beginning: Option<Cursor>, reset: Option<
     }
     if let Some(reset) = reset {
         let line = line(&reset);
-        match form {
-            Form::Named => text.push_str(&format!("event: {}\ndata: {line}\n", StreamResetType::NAME)),
-            Form::Unnamed => text.push_str(&format!("data: {line}\n")),
-            Form::Lines => text.push_str(&line),
-        }
+        text += &match form {
+            Form::Named => format!("event: {}\ndata: {line}\n", StreamResetType::NAME),
+            Form::Unnamed => format!("data: {line}\n"),
+            Form::Lines => line,
+        };
     }
     text.into()
 }

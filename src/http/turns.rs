@@ -325,7 +325,7 @@ mod tests {
         for (accept, expected) in cases {
             let mut headers = HeaderMap::new();
             for value in &accept {
-                headers.append(header::ACCEPT, HeaderValue::from_static(value));
+                headers.append(axum::http::header::ACCEPT, HeaderValue::from_static(value));
             }
             assert_eq!(wants_events(&headers), expected, "{accept:?}");
         }

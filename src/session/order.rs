@@ -117,11 +117,11 @@ impl OrderFilter {
     /// Whether a session of `owner` is selected.
     #[must_use]
     pub fn takes(&self, owner: &str, session: SessionNumber) -> bool {
-        let owned = match &self.owner {
+        let is_owners = match &self.owner {
             Owner::Anyone => true,
             Owner::Caller(name) => name == owner,
         };
-        owned && self.sessions.as_ref().is_none_or(|sessions| sessions.contains(&session))
+        is_owners && self.sessions.as_ref().is_none_or(|sessions| sessions.contains(&session))
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
-use crate::http::stream::{Cursor, CursorSchema, Ended, Selection, Source, Start, reset};
+use crate::http::stream::{Cursor, CursorSchema, Ended, Piece, Selection, Source, Start, reset};
 use crate::session::log::StoreError;
 
 /// A page ends behind the event that reaches this; an event may be large.
@@ -63,7 +63,7 @@ pub(in crate::http) async fn page<S: Source>(
         while cursor < head && events.has_room(limit) {
             // None: the events are being deleted together with their session.
             let Some(batch) = source.read(cursor).await? else { break };
-            for (place, frame) in batch.pieces.iter().flat_map(|piece| piece.frames()) {
+            for (place, frame) in batch.pieces.iter().flat_map(Piece::frames) {
                 if selection.takes(&frame) {
                     if !events.has_room(limit) {
                         break;

@@ -22,20 +22,32 @@ pub(super) struct Progressing {
     timeout: Duration,
     /// Runs while a write waits. Boxed: most connections never have one.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Whether there was room that the system did not tell of, and may be more.
+    has_untold_room: bool,
 }
 
 impl Progressing {
     pub(super) fn new(stream: TcpStream, timeout: Duration) -> Self {
-        Self { stream, timeout, waiting: None }
+        Self { stream, timeout, waiting: None, has_untold_room: false }
     }
 
-    /// The outcome of a write of something that begins with `bytes`.
-    fn watch(
+    /// Writes something that begins with `bytes`, by `write` when the system tells of room.
+    ///
+    /// It tells only when there is much room, which a slow reader may not make in the time. So when the time is up the
+    /// room that there is gets used, all of it: any that is found the next time shows that the peer has read.
+    fn write(
         &mut self,
         context: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
         bytes: &[u8],
+        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
+        if self.has_untold_room {
+            match send(&self.stream, bytes) {
+                Err(Errno::AGAIN) => self.has_untold_room = false,
+                sent => return Poll::Ready(sent.map_err(io::Error::from)),
+            }
+        }
+        let written = write(Pin::new(&mut self.stream), context);
         if written.is_ready() {
             self.waiting = None;
             return written;
@@ -44,14 +56,19 @@ impl Progressing {
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(waiting.as_mut().poll(context));
         self.waiting = None;
-        // The system tells of room only when there is much of it, which a slow reader may not make in the time. Room for
-        // anything at all shows that the peer reads.
-        match rustix::net::send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(count) => Poll::Ready(Ok(count)),
+        match send(&self.stream, bytes) {
             Err(Errno::AGAIN) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Err(errno) => Poll::Ready(Err(errno.into())),
+            sent => {
+                self.has_untold_room = true;
+                Poll::Ready(sent.map_err(io::Error::from))
+            }
         }
     }
+}
+
+/// Without waiting, whatever the runtime knows of the socket.
+fn send(stream: &TcpStream, bytes: &[u8]) -> Result<usize, Errno> {
+    rustix::net::send(stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
 }
 
 impl AsyncRead for Progressing {
@@ -70,8 +87,7 @@ impl AsyncWrite for Progressing {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch(context, written, bytes)
+        self.write(context, bytes, |stream, context| stream.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -79,10 +95,9 @@ impl AsyncWrite for Progressing {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         // Writing nothing never waits, so there is a slice with something in it.
         let bytes = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
-        self.watch(context, written, bytes)
+        self.write(context, bytes, |stream, context| stream.poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
