@@ -88,6 +88,9 @@ async fn a_cursor_over_all_sessions_resumes_exactly_under_floods_cuts_and_a_rest
                 ended.insert(text(&event.data["turn_id"]));
             }
             seen.push(event);
+            if ended.len() == turns.len() {
+                break;
+            }
         }
         rounds += 1;
     }
@@ -175,13 +178,13 @@ async fn a_deleted_session_leaves_the_stream_with_its_last_event_also_for_who_wa
     assert_eq!(of_gone.last().unwrap().kind(), "session.deleted", "then the stream has ended");
 
     let dir = Arc::clone(&gander.dir);
-    let kept = kept.id;
+    let (kept, gone) = (kept.id, gone.id);
     gander.stop().await;
     let gander = Setup::fake().dir(dir).start().await;
     let all = all_events(&gander, &gander.token, "?follow=false", None).await.rest().await;
     let of = |id: &str| all.iter().filter(|event| event.data["session_id"] == id).collect::<Vec<_>>();
     assert!(of(&kept).len() > 1);
-    assert_eq!(of(&gone.id), [&event], "nothing else is left, and this is as it was");
+    assert_eq!(of(&gone), [&event], "nothing else is left, and this is as it was");
     gander.stop().await;
 }
 
@@ -311,7 +314,7 @@ async fn a_long_poll_wakes_with_the_event_and_ends_with_its_session() {
 async fn every_form_ends_when_gander_stops_or_the_token_is_taken_away() {
     let (setup, tokens) =
         with_callers(Setup::fake(), &[("alice", "\"read\", \"prompt\""), ("bob", "\"read\"")]);
-    let gander = setup.start().await;
+    let mut gander = setup.start().await;
     let session = make_session(&gander, "alice").await;
     let own = format!("/v1/sessions/{session}/events");
     let open = async |token: &str, paths: &[&str]| {
@@ -343,7 +346,7 @@ async fn every_form_ends_when_gander_stops_or_the_token_is_taken_away() {
     for answer in alices {
         tokio::time::timeout(PATIENCE, answer).await.expect("a stream goes on").unwrap();
     }
-    gander.stop().await;
+    assert!(gander.ended().await.success());
 }
 
 /// Sends a request by hand; gives the socket, of which nothing has been read.
