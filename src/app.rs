@@ -119,6 +119,7 @@ impl App {
         let dir = &config.storage.dir;
         let storage = |source| StartError::Storage { dir: dir.clone(), source };
         launcher::make_private_folder(dir).map_err(storage)?;
+        warn_if_open_to_others(dir).map_err(storage)?;
         let store = open_store(config, tasks).await?;
         let callers = callers(config, dir).map_err(|error| match error {
             CallersError::Tokens(error) => StartError::Tokens(error),
@@ -192,7 +193,10 @@ impl App {
         };
         tasks.spawn(serving);
         tasks.soft().cancelled().await;
-        tracing::info!("stopping: no new sessions and turns are taken");
+        let grace = humantime::format_duration(shutdown_grace);
+        tracing::info!(
+            "stopping: nothing new is taken, running turns may end within {grace}; a second signal ends them at once"
+        );
         let all_ended = tokio::select! {
             ended = tokio::time::timeout(shutdown_grace, registry.all_ended()) => ended.is_ok(),
             () = tasks.hard().cancelled() => false,
@@ -214,6 +218,20 @@ impl App {
             }
         }
     }
+}
+
+/// A folder that was there before may be one in which others can put a token or a database of theirs.
+fn warn_if_open_to_others(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(dir)?.permissions().mode() & 0o777;
+    if mode & 0o022 != 0 {
+        tracing::warn!(
+            dir = %dir.display(),
+            mode = %format_args!("{mode:o}"),
+            "other users can write in the storage folder: take that from them (chmod 700)"
+        );
+    }
+    Ok(())
 }
 
 /// Opens the store on a thread that may wait for the disk.

@@ -156,7 +156,8 @@ impl Drop for LogLine {
         let _in_span = self.span.enter();
         let method = self.method.as_str();
         let path = self.path.as_ref().map_or("(no such path)", MatchedPath::as_str);
-        let ms = self.started.elapsed().as_secs_f64() * 1000.0;
+        // Tenths are fine enough, and a binary fraction's digits would only make the line long.
+        let ms = (self.started.elapsed().as_secs_f64() * 10_000.0).round() / 10.0;
         let code = self.problem.as_ref().map(|problem| problem.code().as_str());
         let Some(status) = self.status.map(|status| status.as_u16()) else {
             tracing::info!(method, path, ms, "the caller left before the answer");

@@ -174,6 +174,11 @@ impl SessionActor {
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(&mut child, result).await,
                 Input::Finished(Finished::Patch { by, patch, reply, result }) => {
+                    // What the agent told of its settings on the way comes first: the caller gets them as they are.
+                    for _ in 0..child.events.len() {
+                        let Ok(events) = child.events.try_recv() else { break };
+                        self.agent_events(&mut child, events).await;
+                    }
                     self.patched(&mut child, by, &patch, reply, result).await
                 }
                 Input::Command(command) => self.command(&mut child, command, &finished, &mut results).await,

@@ -40,9 +40,7 @@ impl EventStream {
     pub(crate) async fn open(request: RequestBuilder) -> Self {
         let response = request.header("accept", "text/event-stream").send().await.unwrap();
         let status = response.status();
-        if !status.is_success() {
-            panic!("{status}: {}", response.text().await.unwrap());
-        }
+        assert!(status.is_success(), "{status}: {}", response.text().await.unwrap());
         let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
         assert!(content_type.starts_with("text/event-stream"), "{content_type}");
         Self { body: Box::pin(response.bytes_stream()), buffer: BytesMut::new(), asides: Vec::new() }
@@ -119,4 +117,26 @@ impl EventStream {
 /// The types of events, in order.
 pub(crate) fn kinds(events: &[Event]) -> Vec<&str> {
     events.iter().map(Event::kind).collect()
+}
+
+/// The events of one turn, without those that goose tells at moments of its own, such as its usage.
+pub(crate) fn of_turn(events: &[Event], turn: &Value) -> Vec<Event> {
+    let own = |kind: &str| matches!(kind, "usage.updated" | "commands.updated" | "session.updated");
+    let mut events = events.to_vec();
+    events.retain(|event| event.data["turn_id"] == turn["id"] && !own(event.kind()));
+    events
+}
+
+/// What the events of one type carry.
+pub(crate) fn carried<'events>(events: &'events [Event], kind: &str, field: &str) -> Vec<&'events Value> {
+    events.iter().filter(|event| event.kind() == kind).map(|event| &event.data[field]).collect()
+}
+
+/// The one event of a type.
+pub(crate) fn only<'events>(events: &'events [Event], kind: &str) -> &'events Event {
+    let mut found = events.iter().filter(|event| event.kind() == kind);
+    match (found.next(), found.next()) {
+        (Some(event), None) => event,
+        _ => panic!("not one {kind} in {:?}", kinds(events)),
+    }
 }
