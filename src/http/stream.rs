@@ -296,22 +296,23 @@ fn line(value: &impl Serialize) -> String {
 /// The first bytes. Of server-sent events: a comment, so that proxies and browsers see the answer begin, and the time
 /// to wait before connecting again. Then the cursor if the subscriber has none, and the reset if there is one.
 fn opening(form: Form, padding: usize, beginning: Option<Cursor>, reset: Option<StreamReset>) -> Bytes {
-    let mut text = String::new();
+    let mut chunk = Vec::new();
     if form != Form::Lines {
-        text = format!(": gander{:1$}\nretry: {RETRY_MS}\n\n", "", padding);
+        chunk.extend_from_slice(format!(": gander{:1$}\nretry: {RETRY_MS}\n\n", "", padding).as_bytes());
     }
     if let Some(cursor) = beginning {
-        text.push_str(&String::from_utf8_lossy(&cursor_chunk(form, cursor)));
+        chunk.extend_from_slice(&cursor_chunk(form, cursor));
     }
     if let Some(reset) = reset {
         let line = line(&reset);
-        text += &match form {
+        let frame = match form {
             Form::Named => format!("event: {}\ndata: {line}\n", StreamResetType::NAME),
             Form::Unnamed => format!("data: {line}\n"),
             Form::Lines => line,
         };
+        chunk.extend_from_slice(frame.as_bytes());
     }
-    text.into()
+    chunk.into()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The ways to read events: over all sessions, as lines, in pages, and what becomes of those who do not read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use crate::support::{
     Event, EventStream, Gander, PATIENCE, Session, Setup, answer, refusal, text, until_async,
@@ -20,12 +22,15 @@ fn with_callers(setup: Setup, callers: &[(&str, &str)]) -> (Setup, tempfile::Tem
     let dir = tempfile::tempdir().unwrap();
     let mut tokens = String::new();
     for (name, roles) in callers {
-        let hash: String = Sha256::digest(name).iter().map(|byte| format!("{byte:02x}")).collect();
-        tokens.push_str(&format!("[[tokens]]\nname = \"{name}\"\nsha256 = \"{hash}\"\nroles = [{roles}]\n"));
+        write!(tokens, "[[tokens]]\nname = \"{name}\"\nroles = [{roles}]\nsha256 = \"").unwrap();
+        for byte in Sha256::digest(name) {
+            write!(tokens, "{byte:02x}").unwrap();
+        }
+        tokens.push_str("\"\n");
     }
     let path = dir.path().join("tokens.toml");
     fs::write(&path, tokens).unwrap();
-    (setup.config(&format!("[auth]\ntokens_file = {path:?}")), dir)
+    (setup.config(&format!("[auth]\ntokens_file = \"{}\"", path.display())), dir)
 }
 
 async fn make_session(gander: &Gander, token: &str) -> String {
@@ -82,7 +87,7 @@ async fn a_cursor_over_all_sessions_resumes_exactly_under_floods_cuts_and_a_rest
         let cursor = seen.last().and_then(|event| event.id.clone());
         let mut stream = all_events(&gander, &gander.token, "", cursor.as_deref()).await;
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        for _ in 0..1 + (chance >> 33) % 700 {
+        for _ in 0..=(chance >> 33) % 700 {
             let event = stream.next().await.unwrap();
             if event.kind() == "turn.completed" {
                 ended.insert(text(&event.data["turn_id"]));
@@ -236,8 +241,7 @@ async fn lines_are_the_events_json_byte_for_byte() {
     // Over all sessions: the same, with cursors in between, each of which resumes.
     let body = lines(&gander, "/v1/events?follow=false").await.text().await.unwrap();
     let is_cursor = |line: &&str| line.starts_with(r#"{"type":"stream.cursor""#);
-    let events: String =
-        body.lines().filter(|line| !is_cursor(line)).map(|line| format!("{line}\n")).collect();
+    let events: String = body.split_inclusive('\n').filter(|line| !is_cursor(line)).collect();
     assert!(events.starts_with(&expected));
     let cursor: Value = serde_json::from_str(body.lines().find(is_cursor).unwrap()).unwrap();
     let (_, behind) = body.split_once(&format!("{cursor}\n")).unwrap();
@@ -288,17 +292,15 @@ async fn a_long_poll_wakes_with_the_event_and_ends_with_its_session() {
     let gander = Setup::fake().start().await;
     let session = gander.session(&json!({})).await;
     for base in [session.path("/events"), "/v1/events".to_owned()] {
-        let path = format!("{base}?after=latest&types=turn.completed&wait_s=30");
+        let head = page(&gander, &format!("{base}?limit=1")).await["last_event_id"].clone();
+        let head = head.as_str().map_or_else(|| head.to_string(), str::to_owned);
+        let path = format!("{base}?after={head}&types=turn.completed&wait_s=30");
         let (page, turn) = tokio::join!(page(&gander, &path), async {
-            // Events that come before the page waits are not its own: they come until one is.
-            loop {
-                let turn = session.turn("flood 3").await;
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                if turn["state"] == "completed" {
-                    break turn;
-                }
-            }
+            // So that it waits by then. Were it later, it would find the event all the same.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            session.turn("flood 3").await
         });
+        assert_eq!(page["events"].as_array().unwrap().len(), 1);
         assert_eq!(page["events"][0]["turn_id"], turn["id"], "{page}");
     }
     let path = session.path("/events?after=latest&types=notice&wait_s=30");
@@ -318,33 +320,33 @@ async fn every_form_ends_when_gander_stops_or_the_token_is_taken_away() {
     let session = make_session(&gander, "alice").await;
     let own = format!("/v1/sessions/{session}/events");
     let open = async |token: &str, paths: &[&str]| {
-        let mut answers = Vec::new();
+        let mut answers = JoinSet::new();
         for path in paths {
             for accept in ["text/event-stream", "application/x-ndjson", "application/json"] {
                 let wait = if accept == "application/json" { "&wait_s=60" } else { "" };
                 let path = format!("{path}?after=latest&types=notice{wait}");
                 let request = gander.request_as(token, Method::GET, &path).header("accept", accept);
-                answers
-                    .push(tokio::spawn(async move { request.send().await.unwrap().text().await.unwrap() }));
+                answers.spawn(async move { request.send().await.unwrap().text().await.unwrap() });
             }
         }
         answers
     };
-    let bobs = open("bob", &["/v1/events"]).await;
-    let alices = open("alice", &["/v1/events", &own]).await;
+    let mut bobs = open("bob", &["/v1/events"]).await;
+    let mut alices = open("alice", &["/v1/events", &own]).await;
     // The answers of pages tell nothing before they end: this is the time in which they begin.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let path = tokens.path().join("tokens.toml");
     let kept = fs::read_to_string(&path).unwrap();
     let (kept, _) = kept.rsplit_once("[[tokens]]").unwrap();
     fs::write(&path, kept).unwrap();
-    for answer in bobs {
-        tokio::time::timeout(PATIENCE, answer).await.expect("bob still reads").unwrap();
+    while let Some(answer) = tokio::time::timeout(PATIENCE, bobs.join_next()).await.expect("bob still reads")
+    {
+        answer.unwrap();
     }
-    assert!(alices.iter().all(|answer| !answer.is_finished()), "others go on");
+    assert!(alices.try_join_next().is_none(), "others go on");
     gander.signal("TERM");
-    for answer in alices {
-        tokio::time::timeout(PATIENCE, answer).await.expect("a stream goes on").unwrap();
+    while let Some(answer) = tokio::time::timeout(PATIENCE, alices.join_next()).await.expect("one goes on") {
+        answer.unwrap();
     }
     assert!(gander.ended().await.success());
 }
