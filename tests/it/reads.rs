@@ -370,7 +370,8 @@ fn sockets(gander: &Gander) -> usize {
 
 #[tokio::test]
 async fn a_peer_that_never_reads_is_closed_and_one_that_reads_slowly_lives() {
-    let gander = Setup::fake().config("[server]\nwrite_timeout = \"1s\"").start().await;
+    let gander =
+        Setup::fake().config("[server]\nwrite_timeout = \"1s\"\nshutdown_grace = \"10ms\"").start().await;
     let session = gander.session(&json!({})).await;
     let before = sockets(&gander);
     let _stuck = ask(&gander, &session.path("/events")).await;
