@@ -286,16 +286,18 @@ async fn a_session_chooses_its_extensions() {
         assert!(!loaded.contains(&"apps".into()), "{loaded:?}");
         session.delete().await;
     }
-    let session = gander.session(&json!({"builtins": ["nosuch"]})).await;
-    let unknown = session.snapshot["extensions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|extension| extension["name"] == "nosuch")
-        .unwrap();
-    assert_eq!(unknown["loaded"], false);
-    assert!(unknown["error"].is_string());
-    assert_eq!(session.snapshot["notices"][0]["code"], "extension-failed");
+}
+
+#[tokio::test]
+async fn an_extension_that_did_not_load_is_told() {
+    let gander = Setup::fake().env("GANDER_GOOSE__ENV__FAKE_AGENT_NEW", "failed-extension").start().await;
+    let session = gander.session(&json!({})).await;
+    let extensions = session.snapshot["extensions"].as_array().unwrap();
+    let failed = extensions.iter().find(|extension| extension["loaded"] == false).unwrap();
+    assert!(failed["error"].is_string());
+    let notice = &session.snapshot["notices"][0];
+    assert_eq!(notice["code"], "extension-failed");
+    assert!(text(&notice["message"]).contains(&text(&failed["name"])), "{notice}");
 }
 
 #[tokio::test]

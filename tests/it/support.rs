@@ -20,7 +20,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub(crate) use events::{Event, EventStream, carried, kinds, of_turn, only};
+pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kinds, of_turn, only};
 
 /// How long a test waits for what must come. Nothing is asserted about the time itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

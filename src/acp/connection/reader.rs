@@ -124,6 +124,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     async fn take(&mut self, buffer: &mut Vec<u8>) {
         let Self { splitter, inbox, .. } = self;
         splitter.push(buffer, |line| inbox.line(&line));
+        if let Some((head, bytes)) = splitter.unfinished_too_long().filter(|(head, _)| !is_update(head)) {
+            inbox.too_long(head, bytes);
+        }
         buffer.clear();
         self.send_batch().await;
     }
@@ -213,7 +216,7 @@ impl Inbox {
 
     fn too_long(&mut self, head: &[u8], bytes: u64) {
         let limit = self.connection.limits.line_bytes;
-        if rpc::method_of_head(head).is_some_and(|method| translate::is_session_update(&method)) {
+        if is_update(head) {
             warn!(bytes, limit, "an update of the agent is longer than the limit");
             let message = format!("an update of {bytes} bytes was left out: a line may have {limit}");
             let code = "update-dropped".to_owned();
@@ -310,4 +313,9 @@ impl Inbox {
         // The queue is full or closed: the agent has been given up or is about to end, and the reader will see that.
         let _ = self.connection.enqueue(line);
     }
+}
+
+/// Whether a line that begins like this is a session update, which can be left out.
+fn is_update(head: &[u8]) -> bool {
+    rpc::method_of_head(head).is_some_and(|method| translate::is_session_update(&method))
 }

@@ -1,5 +1,7 @@
 //! A subscriber: reads server-sent events as they come.
 
+use std::collections::BTreeMap;
+
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use reqwest::RequestBuilder;
@@ -117,6 +119,38 @@ impl EventStream {
 /// The types of events, in order.
 pub(crate) fn kinds(events: &[Event]) -> Vec<&str> {
     events.iter().map(Event::kind).collect()
+}
+
+/// Fails unless every turn, tool call and permission that began has exactly one end, and the turn's is its last event.
+pub(crate) fn assert_all_ended_once(events: &[Event]) {
+    let mut turns: BTreeMap<String, usize> = BTreeMap::new();
+    let mut calls: BTreeMap<String, usize> = BTreeMap::new();
+    let mut permissions: BTreeMap<String, usize> = BTreeMap::new();
+    let id = |thing: &Value| thing["id"].as_str().unwrap().to_owned();
+    for event in events {
+        let data = &event.data;
+        if let Some(turn) = data["turn_id"].as_str() {
+            assert_ne!(turns.get(turn), Some(&1), "{data} comes after its turn's end");
+        }
+        let (ends, key) = match event.kind() {
+            "turn.started" | "turn.completed" | "turn.failed" | "turn.cancelled" | "turn.interrupted" => {
+                (&mut turns, id(&data["turn"]))
+            }
+            "tool_call.started" | "tool_call.finished" => (&mut calls, id(&data["tool_call"])),
+            "permission.requested" | "permission.resolved" => (&mut permissions, id(&data["permission"])),
+            _ => continue,
+        };
+        if event.kind().ends_with("started") || event.kind().ends_with("requested") {
+            assert_eq!(ends.insert(key, 0), None, "{data} begins twice");
+        } else {
+            let count = ends.get_mut(&key).unwrap_or_else(|| panic!("{data} never began"));
+            *count += 1;
+            assert_eq!(*count, 1, "{data} ends twice");
+        }
+    }
+    for (key, count) in turns.iter().chain(&calls).chain(&permissions) {
+        assert_eq!(*count, 1, "{key} never ended");
+    }
 }
 
 /// The events of one turn, without those that goose tells at moments of its own, such as its usage.
