@@ -15,7 +15,7 @@ use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 use events::EventSchemas;
 
 use super::problem::{Code, FieldError};
-use super::stream::StreamReset;
+use super::stream::{StreamCursor, StreamReset};
 use crate::session::agent::{NoticeLevel, SlashCommand};
 use crate::session::event::SessionChange;
 use crate::session::permission::Permission;
@@ -80,6 +80,7 @@ pub(super) struct Refused(ProblemSchema);
         super::turns::get_turn,
         super::turns::cancel_turn,
         super::events::stream_events,
+        super::all_events::stream_all_events,
         super::messages::list_messages,
         super::permissions::list_permissions,
         super::permissions::list_session_permissions,
@@ -102,6 +103,7 @@ pub(super) struct Refused(ProblemSchema);
             SlashCommand,
             NoticeLevel,
             StreamReset,
+            StreamCursor,
         ),
         responses(Refused)
     ),

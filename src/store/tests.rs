@@ -6,6 +6,7 @@ mod failure;
 mod lists;
 mod opening;
 mod order;
+mod ordered;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -13,6 +13,7 @@ mod permissions;
 mod plan;
 mod problems;
 mod process;
+mod reads;
 mod replay;
 mod restart;
 mod sessions;
