@@ -113,6 +113,7 @@ pub fn router(api: Api) -> Router {
         callers: api.callers.clone(),
         answers: Arc::clone(&api.answers),
         tasks: api.tasks.clone(),
+        recheck: recheck(api.clone()),
         stream_again: turns::stream_again(api.clone()),
     };
     layers::apply(routes(), shared).with_state(api)
@@ -145,6 +146,15 @@ fn routes() -> Router<Api> {
         .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn))
+}
+
+/// What the handlers ask of a caller, asked again before an answer is given a second time.
+fn recheck(api: Api) -> idempotency::Recheck {
+    Arc::new(move |caller, path, session| {
+        let answers_permission = path.contains("/permissions/");
+        caller.require(if answers_permission { auth::Role::Approve } else { auth::Role::Prompt })?;
+        session.map_or(Ok(()), |session| session_of(&api, caller, &session.to_string()).map(drop))
+    })
 }
 
 #[cfg(test)]

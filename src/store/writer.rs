@@ -148,6 +148,9 @@ impl Writer {
             self.commit();
             if self.removals.step(&mut self.connection) {
                 self.wal.wrote(REMOVAL_BYTES);
+                if self.removals.is_empty() {
+                    self.wal.erase();
+                }
             }
             self.wal.finish(&self.connection);
         }

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::to_bytes;
@@ -46,7 +46,12 @@ impl RememberedAnswers for InMemory {
         Box::pin(async { Ok(begin) })
     }
 
-    fn finish(&self, key: AnswerKey, answer: StoredAnswer) -> BoxFuture<Result<(), StoreError>> {
+    fn finish(
+        &self,
+        key: AnswerKey,
+        _: Option<SessionId>,
+        answer: StoredAnswer,
+    ) -> BoxFuture<Result<(), StoreError>> {
         self.entries().get_mut(&key).expect("begun").1 = Some(answer);
         Box::pin(async { Ok(()) })
     }
@@ -64,6 +69,8 @@ struct Bench {
     tasks: Tasks,
     /// How often work was done, which is also its answer.
     made: Arc<AtomicUsize>,
+    /// Whether the caller may have an answer again.
+    allowed: Arc<AtomicBool>,
     /// One permit lets one piece of slow work go on.
     go: Arc<Semaphore>,
     /// One permit for each piece of slow work that has begun.
@@ -89,7 +96,18 @@ impl Bench {
         let again: StreamAgain = Arc::new(|caller, location| {
             Box::pin(async move { Ok(format!("again {location} for {}", caller.name()).into_response()) })
         });
-        let layer = Memory::new(Arc::new(memory.clone()), tasks.clone(), 64, again);
+        let allowed = Arc::new(AtomicBool::new(true));
+        let layer = {
+            let allowed = Arc::clone(&allowed);
+            let recheck: Recheck = Arc::new(move |caller, path, session| {
+                assert_eq!((caller.name(), session), ("anonymous", None), "{path}");
+                if allowed.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                Err(Problem::new(Code::RoleMissing, "no longer"))
+            });
+            Memory::new(Arc::new(memory.clone()), tasks.clone(), 64, recheck, again)
+        };
         let app = Router::new()
             .route("/v1/things", post(move || async move { made_answer(quick()) }).get(async || "list"))
             .route(
@@ -122,7 +140,7 @@ impl Bench {
             )
             .route("/v1/panic", post(move || async move { assert_eq!(panic(), 0, "on purpose") }))
             .layer(from_fn_with_state(layer, remember));
-        Self { app, memory, tasks, made, go, begun }
+        Self { app, memory, tasks, made, allowed, go, begun }
     }
 
     async fn send(&self, method: Method, path: &str, key: &str, body: &str) -> Response {
@@ -162,6 +180,37 @@ async fn the_same_again_gets_the_stored_answer() {
         assert_eq!(text(response).await, "made 1");
     }
     assert_eq!(bench.made(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_is_only_given_again_to_who_may_have_it() {
+    let bench = Bench::new();
+    for path in ["/v1/things", "/v1/stream"] {
+        let made = bench.post(path, "k", "{}").await.status();
+        bench.allowed.store(false, Ordering::SeqCst);
+        assert_eq!(code(&bench.post(path, "k", "{}").await), Some(Code::RoleMissing), "{path}");
+        bench.allowed.store(true, Ordering::SeqCst);
+        assert!(bench.post(path, "k", "{}").await.status().is_success(), "{path} {made}");
+    }
+    assert_eq!(bench.made(), 2);
+}
+
+#[test]
+fn the_session_of_an_answer_is_in_the_path_or_was_made() {
+    let (one, other) = (SessionId::new(), SessionId::new());
+    let answer = |location: Option<SessionId>| StoredAnswer {
+        status: 201,
+        headers: location
+            .map(|id| ("location".to_owned(), format!("/v1/sessions/{id}")))
+            .into_iter()
+            .collect(),
+        body: Bytes::new(),
+    };
+    assert_eq!(answer(Some(one)).session("/v1/sessions"), Some(one));
+    assert_eq!(answer(None).session(&format!("/v1/sessions/{one}/turns/{other}/cancel")), Some(one));
+    assert_eq!(answer(Some(other)).session(&format!("/v1/sessions/{one}/turns")), Some(one));
+    assert_eq!(answer(None).session("/v1/sessions"), None);
+    assert_eq!(answer(None).session("/v1/sessions/x/turns"), None);
 }
 
 #[tokio::test]
