@@ -106,9 +106,6 @@ const MAX_KEY: usize = 255;
 /// Requests with a key that may run at once.
 const MAX_RUNNING: usize = 1024;
 
-/// The largest answer that is kept, in bytes. A session's snapshot or a turn is far smaller.
-const MAX_STORED_BYTES: u64 = 1 << 20;
-
 /// The headers worth repeating.
 const KEPT_HEADERS: [HeaderName; 3] =
     [header::CONTENT_TYPE, header::LOCATION, HeaderName::from_static("preference-applied")];
@@ -121,20 +118,22 @@ pub(super) struct Memory {
     answers: Arc<dyn RememberedAnswers>,
     tasks: Tasks,
     body_bytes: usize,
+    kept_bytes: usize,
     recheck: Recheck,
     stream_again: StreamAgain,
     running: Running,
 }
 
 impl Memory {
+    /// `body_bytes` bounds a request's body, `kept_bytes` the answer's.
     pub(super) fn new(
         answers: Arc<dyn RememberedAnswers>,
         tasks: Tasks,
-        body_bytes: usize,
+        (body_bytes, kept_bytes): (usize, usize),
         recheck: Recheck,
         stream_again: StreamAgain,
     ) -> Self {
-        Self { answers, tasks, body_bytes, recheck, stream_again, running: Running::default() }
+        Self { answers, tasks, body_bytes, kept_bytes, recheck, stream_again, running: Running::default() }
     }
 
     async fn answer(self, request: Request, next: Next) -> Result<Response, Problem> {
@@ -191,7 +190,7 @@ impl Memory {
         match begin {
             Begin::Fresh => {
                 let response = catch_panic(next.run(request)).await;
-                let (response, answer) = keep(response).await;
+                let (response, answer) = keep(response, self.kept_bytes).await;
                 let kept = match answer {
                     Some(answer) => answers.finish(claim.key, answer.session(&path), answer).await,
                     None => answers.forget(claim.key).await,
@@ -249,8 +248,8 @@ impl StoredAnswer {
     }
 }
 
-/// Takes an answer apart into what its caller gets and what is kept of it.
-async fn keep(response: Response) -> (Response, Option<StoredAnswer>) {
+/// Takes an answer apart into what its caller gets and what is kept of it, if it is not larger than `kept_bytes`.
+async fn keep(response: Response, kept_bytes: usize) -> (Response, Option<StoredAnswer>) {
     if !response.status().is_success() {
         return (response, None);
     }
@@ -265,7 +264,7 @@ async fn keep(response: Response) -> (Response, Option<StoredAnswer>) {
         return (response, Some(answer));
     }
     // A body of unknown or great length is passed on unread: keeping it would mean holding all of it.
-    if response.body().size_hint().exact().is_none_or(|size| size > MAX_STORED_BYTES) {
+    if response.body().size_hint().exact().is_none_or(|size| size > kept_bytes as u64) {
         tracing::warn!(status, "an answer is too large to be kept for its idempotency key");
         return (response, None);
     }

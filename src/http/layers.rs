@@ -47,8 +47,8 @@ where
     S: Clone + Send + Sync + 'static,
 {
     let Shared { settings, callers, answers, tasks, recheck, stream_again } = shared;
-    let body_bytes = settings.body_bytes;
-    let memory = Memory::new(answers, tasks, body_bytes, recheck, stream_again);
+    let (body_bytes, kept_bytes) = (settings.body_bytes, settings.kept_answer_bytes);
+    let memory = Memory::new(answers, tasks, (body_bytes, kept_bytes), recheck, stream_again);
     let gate = Gate { settings, callers };
     // The layer added last is the outermost.
     routes

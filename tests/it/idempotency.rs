@@ -122,6 +122,19 @@ async fn what_made_nothing_may_be_tried_again() {
 }
 
 #[tokio::test]
+async fn a_long_prompt_is_prompted_once_too() {
+    let gander = Setup::fake().start().await;
+    let session = gander.session(&json!({})).await;
+    let turns = session.path("/turns");
+    let body = json!({"prompt": format!("echo {}", "long ".repeat(1 << 20))});
+    let prompt = || post(&gander, &turns, "k", &body).header("prefer", "wait=60");
+    let first = answer(prompt(), StatusCode::OK).await;
+    assert_eq!(answer(prompt(), StatusCode::OK).await["id"], first["id"]);
+    assert_eq!(gander.get(&turns).await["turns"].as_array().unwrap().len(), 1);
+    gander.stop().await;
+}
+
+#[tokio::test]
 async fn two_at_once_are_one() {
     let gander = Setup::fake().start().await;
     let body = json!({"title": "One"});

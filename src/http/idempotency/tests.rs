@@ -11,6 +11,9 @@ use tower::ServiceExt;
 use super::*;
 use crate::http::auth::Callers;
 
+/// The largest answer that is kept.
+const KEPT_BYTES: usize = 32;
+
 /// Remembers in memory, as the store does on disk.
 #[derive(Clone, Default)]
 struct InMemory(Arc<Mutex<Entries>>);
@@ -86,8 +89,8 @@ impl Bench {
             let made = Arc::clone(made);
             move || made.fetch_add(1, Ordering::SeqCst) + 1
         };
-        let (quick, slow, stream, refuse, panic) =
-            (count(&made), count(&made), count(&made), count(&made), count(&made));
+        let (quick, slow, stream, refuse, long, panic) =
+            (count(&made), count(&made), count(&made), count(&made), count(&made), count(&made));
         let (wait, tell) = (Arc::clone(&go), Arc::clone(&begun));
         let made_answer = |number: usize| {
             let location = format!("/v1/things/{number}");
@@ -106,7 +109,7 @@ impl Bench {
                 }
                 Err(Problem::new(Code::RoleMissing, "no longer"))
             });
-            Memory::new(Arc::new(memory.clone()), tasks.clone(), 64, recheck, again)
+            Memory::new(Arc::new(memory.clone()), tasks.clone(), (64, KEPT_BYTES), recheck, again)
         };
         let app = Router::new()
             .route("/v1/things", post(move || async move { made_answer(quick()) }).get(async || "list"))
@@ -138,6 +141,7 @@ impl Bench {
                     Problem::new(Code::SessionBusy, "not now")
                 }),
             )
+            .route("/v1/long", post(move || async move { "x".repeat(KEPT_BYTES + long()) }))
             .route("/v1/panic", post(move || async move { assert_eq!(panic(), 0, "on purpose") }))
             .layer(from_fn_with_state(layer, remember));
         Self { app, memory, tasks, made, allowed, go, begun }
@@ -211,6 +215,15 @@ fn the_session_of_an_answer_is_in_the_path_or_was_made() {
     assert_eq!(answer(Some(other)).session(&format!("/v1/sessions/{one}/turns")), Some(one));
     assert_eq!(answer(None).session("/v1/sessions"), None);
     assert_eq!(answer(None).session("/v1/sessions/x/turns"), None);
+}
+
+#[tokio::test]
+async fn an_answer_over_the_limit_is_given_but_not_kept() {
+    let bench = Bench::new();
+    for length in [KEPT_BYTES + 1, KEPT_BYTES + 2] {
+        assert_eq!(text(bench.post("/v1/long", "k", "{}").await).await.len(), length);
+    }
+    assert!(bench.memory.entries().is_empty());
 }
 
 #[tokio::test]
