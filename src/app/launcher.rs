@@ -339,10 +339,10 @@ impl AgentLauncher for GooseLauncher {
         let home = self.shared.settings.homes.join(session.to_string());
         let workspace = self.shared.settings.workspaces.join(session.to_string());
         let removed = self.shared.tasks.spawn_blocking(move || {
-            home::remove(&home).map_err(io::Error::other)?;
+            let home = home::remove(&home).map_err(io::Error::other);
             match std::fs::remove_dir_all(&workspace) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
+                _ => home,
             }
         });
         Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
