@@ -6,6 +6,7 @@
 
 mod ending;
 mod settings;
+mod storage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::storage::Waiting;
 use super::agent::{
     Agent, AgentEvent, AgentEvents, AgentExit, AgentLauncher, LaunchError, LaunchedAgent, Notice, NoticeLevel,
 };
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
-use super::id::{EventId, Timestamp, TurnId};
+use super::id::{EventId, Timestamp};
 use super::log::{Append, SessionLog, Store, StoreError};
 use super::run::RunBuilder;
 use super::snapshot::Snapshot;
@@ -46,6 +48,8 @@ pub(super) struct SessionActor {
     pub(super) event_queue: usize,
     /// Why the log takes nothing more.
     pub(super) broken: Option<StoreError>,
+    /// A deletion that was asked for while the store could not write; it comes before all other input.
+    pub(super) deletion: Option<Command>,
     /// Takes the session off the registry.
     pub(super) forget: Box<dyn FnOnce() + Send + Sync>,
 }
@@ -154,6 +158,12 @@ impl SessionActor {
         let soft = self.tasks.soft().clone();
         let hard = self.tasks.hard().clone();
         loop {
+            if let Some(deletion) = self.deletion.take() {
+                if let Next::End = self.command(&mut child, deletion, &finished, &mut results).await {
+                    break;
+                }
+                continue;
+            }
             let idle = self.machine.current_turn().is_none();
             let expiry = self.machine.next_expiry().map(|at| at.remaining(Timestamp::now()));
             let input = tokio::select! {
@@ -290,13 +300,7 @@ impl SessionActor {
                 let _ = reply.send(Err(Refusal::Draining));
                 Next::GoOn
             }
-            Command::Prompt { by, prompt, reply } => {
-                let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
-                if let (Ok(_), Some(agent)) = (&result, &child.agent) {
-                    agent.mark_turn().await;
-                }
-                self.finish_command(child, step, reply, result).await
-            }
+            Command::Prompt { by, prompt, reply } => self.begin_turn(child, by, prompt, reply).await,
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
                 self.finish_command(child, step, reply, result).await
@@ -323,7 +327,10 @@ impl SessionActor {
                 }
                 // A broken log does not keep the data from going.
                 let result = match self.append(&mut step).await {
-                    Err(error) if self.broken.is_none() => Err(error),
+                    // Nor does a full disk: deleting makes room.
+                    Err(error) if self.broken.is_none() && !matches!(error, StoreError::Unavailable(_)) => {
+                        Err(error)
+                    }
                     _ => self.finish_delete(&by, child, results).await,
                 };
                 if let Err(error) = &result {
@@ -348,8 +355,8 @@ impl SessionActor {
     }
 
     /// A refusal too is answered only when all before it is committed: the caller may look into the log next.
-    async fn answer_when_committed<T>(&self, reply: Reply<T>, result: Result<T, Refusal>) {
-        let committed = self.log.wait_committed(self.machine.snapshot().last_event_id).await;
+    async fn answer_when_committed<T>(&mut self, reply: Reply<T>, result: Result<T, Refusal>) {
+        let committed = self.committed(Waiting::WhileItWrites).await;
         // A caller that has left does not want the answer; what was done stays done.
         let _ = reply.send(committed.map_err(Refusal::Store).and(result));
     }
@@ -361,9 +368,7 @@ impl SessionActor {
         let news = self.status_news();
         let committed = match appended {
             // Log first: the agent acts, and callers are woken, only on what a restarted gateway would know.
-            Ok(()) if !commands.is_empty() || news.is_some() => {
-                self.log.wait_committed(self.machine.snapshot().last_event_id).await
-            }
+            Ok(()) if !commands.is_empty() || news.is_some() => self.committed(Waiting::ForRoom).await,
             appended => appended,
         };
         if let Err(error) = committed {
@@ -406,7 +411,8 @@ impl SessionActor {
         if run.is_none() && changes.is_empty() {
             return Ok(());
         }
-        self.store.append(Append { log: self.log.clone(), run, changes }).await
+        let append = self.store.append(Append { log: self.log.clone(), run, changes });
+        self.wait_for_store(append, Waiting::ForRoom).await
     }
 }
 

@@ -201,6 +201,7 @@ impl Registry {
             end_grace: shared.settings.end_grace,
             event_queue: shared.settings.event_queue,
             broken: None,
+            deletion: None,
             forget,
         };
         (handle, actor)

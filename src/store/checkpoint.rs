@@ -90,16 +90,20 @@ impl Wal {
 }
 
 /// A checkpoint that waits for nobody. That it could not move everything is no failure: the next one will.
-fn passive(connection: &Connection) {
+pub(super) fn passive(connection: &Connection) {
     if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(())) {
         tracing::warn!(%error, "the database's checkpoint failed");
     }
 }
 
-/// Moves everything and empties the write-ahead log. For the end, when no other connection is open.
-pub(super) fn truncate(connection: &Connection) {
-    if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())) {
-        tracing::warn!(%error, "the database's last checkpoint failed");
+/// Moves everything and empties the write-ahead log; whether it did. For the end, when no other connection is open.
+pub(super) fn truncate(connection: &Connection) -> bool {
+    match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0)) {
+        Ok(busy) => !busy,
+        Err(error) => {
+            tracing::warn!(%error, "the database's last checkpoint failed");
+            false
+        }
     }
 }
 
