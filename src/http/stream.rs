@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 
 use crate::session::event::EventKind;
 use crate::session::id::{EventId, TurnId};
-use crate::session::log::{Head, SessionLog};
+use crate::session::log::{Head, SessionLog, StoreError};
 use crate::session::run::{Frame, Run};
 
 /// How long a browser waits before it connects again, in milliseconds.
@@ -113,6 +113,12 @@ pub struct StreamReset {
     pub last_event_id: EventId,
 }
 
+impl StreamReset {
+    fn new(reason: StreamResetReason, last_event_id: EventId) -> Self {
+        Self { kind: StreamResetType::StreamReset, reason, last_event_id }
+    }
+}
+
 /// The type of the event that resets a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub enum StreamResetType {
@@ -132,6 +138,8 @@ impl StreamResetType {
 pub enum StreamResetReason {
     /// No event of that id has been given out yet.
     CursorBeyondHead,
+    /// The event of that id was lost when the machine lost its power.
+    EventsLost,
 }
 
 /// Why a subscription goes on.
@@ -185,11 +193,7 @@ impl Subscription {
             Start::After(after) if after <= committed => (after, None),
             Start::After(_) => (EventId(0), Some(StreamResetReason::CursorBeyondHead)),
         };
-        let reset = reset.map(|reason| StreamReset {
-            kind: StreamResetType::StreamReset,
-            reason,
-            last_event_id: committed,
-        });
+        let reset = reset.map(|reason| StreamReset::new(reason, committed));
         // A period of zero would panic.
         let heartbeat = heartbeat.max(Duration::from_millis(1));
         let mut heartbeat = interval_at(Instant::now() + heartbeat, heartbeat);
@@ -250,6 +254,13 @@ impl Subscription {
                 }
                 // The events are being deleted together with their session.
                 Ok(None) => self.done = true,
+                Err(StoreError::CursorLost) => {
+                    self.cursor = EventId(0);
+                    self.told = self.cursor;
+                    let last_event_id = self.log.head().committed;
+                    let reset = StreamReset::new(StreamResetReason::EventsLost, last_event_id);
+                    return Some(reset_frame(self.selection.naming, reset).into());
+                }
                 Err(error) => {
                     tracing::warn!(session = %self.log.session(), %error, "an event stream ends: its log cannot be read");
                     self.done = true;
@@ -306,17 +317,19 @@ impl Subscription {
 /// again, and the reset if there is one.
 fn opening(naming: Naming, reset: Option<StreamReset>) -> Bytes {
     let mut text = format!(": gander\nretry: {RETRY_MS}\n\n");
-    if let Some(json) = reset.and_then(|reset| serde_json::to_string(&reset).ok()) {
-        if naming == Naming::Named {
-            text.push_str("event: ");
-            text.push_str(StreamResetType::NAME);
-            text.push('\n');
-        }
-        text.push_str("data: ");
-        text.push_str(&json);
-        text.push_str("\n\n");
+    if let Some(reset) = reset {
+        text.push_str(&reset_frame(naming, reset));
     }
     text.into()
+}
+
+fn reset_frame(naming: Naming, reset: StreamReset) -> String {
+    let json = serde_json::to_string(&reset).unwrap_or_default();
+    let name = StreamResetType::NAME;
+    match naming {
+        Naming::Named => format!("event: {name}\ndata: {json}\n\n"),
+        Naming::Unnamed => format!("data: {json}\n\n"),
+    }
 }
 
 /// Counts the streams that each caller has open.

@@ -320,7 +320,11 @@ impl SessionActor {
                 self.answer_when_committed(reply, result).await;
                 next
             }
-            Command::Delete { by, reply } => {
+            Command::Delete { by, unless_running, reply } => {
+                if let Some(turn) = self.machine.current_turn().filter(|_| unless_running) {
+                    let _ = reply.send(Err(Refusal::TurnInProgress(turn)));
+                    return Next::GoOn;
+                }
                 if let Err(refusal) = self.machine.begin_delete(&mut step, &by) {
                     let _ = reply.send(Err(refusal));
                     return Next::GoOn;

@@ -90,7 +90,7 @@ pub(super) enum Command {
     Cancel { by: String, turn: TurnId, reply: Reply<Turn> },
     Answer { by: String, permission: PermissionId, answer: Answer, reply: Reply<Permission> },
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot> },
-    Delete { by: String, reply: Reply<()> },
+    Delete { by: String, unless_running: bool, reply: Reply<()> },
 }
 
 impl Command {
@@ -225,7 +225,18 @@ impl SessionHandle {
 
     /// Ends the agent and everything it started, and deletes the session's data.
     pub async fn delete(&self, by: &str) -> Result<(), Refusal> {
-        self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), reply }).await
+        self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), unless_running: false, reply }).await
+    }
+
+    /// Deletes it likewise, unless a turn runs ([`Refusal::TurnInProgress`]).
+    pub async fn delete_unless_running(&self, by: &str) -> Result<(), Refusal> {
+        self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), unless_running: true, reply }).await
+    }
+
+    /// Where its records are.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
     /// One turn, as committed.

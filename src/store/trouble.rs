@@ -18,13 +18,24 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 /// Between two tries, at most.
 const LONGEST_DELAY: Duration = Duration::from_secs(2);
 
+/// What a commit was to write and found no room for.
+pub(super) struct NoRoom {
+    pub(super) error: StoreError,
+    /// Nothing else of these sessions is written before.
+    pub(super) shares: Vec<Share>,
+    pub(super) calls: Vec<Box<dyn Call>>,
+}
+
+impl NoRoom {
+    /// Nothing but the reason.
+    pub(super) fn of(error: StoreError) -> Self {
+        Self { error, shares: Vec::new(), calls: Vec::new() }
+    }
+}
+
 /// What waits for room.
 pub(super) struct Trouble {
-    error: StoreError,
-    /// What the failed commit was to write, in order: nothing else of these sessions is written before.
-    shares: Vec<Share>,
-    /// Requests that wait with it.
-    calls: Vec<Box<dyn Call>>,
+    waiting: NoRoom,
     /// Deletions, which go first.
     deletions: Vec<Share>,
     retry_at: Instant,
@@ -49,66 +60,73 @@ impl Trouble {
 
 impl Writer {
     /// A commit found no room.
-    pub(super) fn begin_trouble(&mut self, error: StoreError, shares: Vec<Share>, calls: Vec<Box<dyn Call>>) {
+    pub(super) fn begin_trouble(&mut self, no_room: NoRoom) {
+        let NoRoom { error, shares, calls } = no_room;
         tracing::error!(%error, sessions = shares.len(), "nothing can be written; it is tried again until it can");
         let mut trouble = Trouble {
-            error: error.clone(),
-            shares,
-            calls: Vec::new(),
+            waiting: NoRoom { error: error.clone(), shares, calls: Vec::new() },
             deletions: Vec::new(),
             retry_at: Instant::now() + FIRST_DELAY,
             delay: FIRST_DELAY,
             removing: false,
         };
+        // Told first: who is refused finds that it is so.
+        self.parts.told.send_replace(Some(error));
         trouble.refuse(calls);
         self.trouble = Some(trouble);
-        // Told last: who is refused finds that it is so.
-        self.parts.told.send_replace(Some(error));
     }
 
     /// What a commit is while there is no room.
     pub(super) fn commit_in_trouble(&mut self, calls: Vec<Box<dyn Call>>) {
         let Some(mut trouble) = self.trouble.take() else { return };
         trouble.refuse(calls);
-        trouble.doom(self.lanes.take_deletions());
-        if !trouble.deletions.is_empty() {
-            self.parts.reserve.release();
-            self.lift_bound(true);
-            let deletions = std::mem::take(&mut trouble.deletions);
-            match self.try_commit(deletions, Vec::new()) {
-                None => trouble.removing = true,
-                Some((_, deletions, _)) => trouble.deletions = deletions,
-            }
-            self.lift_bound(false);
+        let deletions = self.lanes.take_deletions();
+        let is_due = !deletions.is_empty() || trouble.retry_at <= Instant::now();
+        trouble.doom(deletions);
+        if is_due && !trouble.deletions.is_empty() {
+            trouble.removing |= self.delete_first(&mut trouble);
         }
-        if trouble.removing || Instant::now() < trouble.retry_at {
+        if !trouble.removing && trouble.retry_at <= Instant::now() {
+            self.retry(trouble);
+        } else {
             self.trouble = Some(trouble);
-            return;
         }
+    }
+
+    /// Begins the deletions; whether it could.
+    fn delete_first(&mut self, trouble: &mut Trouble) -> bool {
+        self.parts.reserve.release();
+        self.lift_bound(true);
+        let no_room = self.try_commit(std::mem::take(&mut trouble.deletions), Vec::new());
+        self.lift_bound(false);
+        let done = no_room.is_none();
+        trouble.deletions = no_room.map(|no_room| no_room.shares).unwrap_or_default();
+        done
+    }
+
+    fn retry(&mut self, mut trouble: Trouble) {
         // What is in the database need not be in the log of changes, which then has room.
         checkpoint::passive(&self.parts.connection);
-        trouble.shares.retain_mut(Share::drop_given_up);
-        let probed = if trouble.shares.is_empty() { self.probe() } else { Ok(()) };
-        let failed = match probed {
-            Err(error) => Some((error, Vec::new(), trouble.calls)),
-            Ok(()) => self.try_commit(trouble.shares, trouble.calls),
+        let NoRoom { error, mut shares, calls } = trouble.waiting;
+        shares.retain_mut(Share::drop_given_up);
+        // Without anything to write, something is written to see whether that works.
+        let probed = if shares.is_empty() { self.probe() } else { Ok(()) };
+        let no_room = match probed {
+            Err(error) => Some(NoRoom { error, shares, calls }),
+            Ok(()) => self.try_commit(shares, calls),
         };
-        match failed {
-            None if trouble.deletions.is_empty() => {
-                tracing::info!("writing works again");
-                self.parts.told.send_replace(None);
-                self.parts.reserve.hold();
-            }
-            failed => {
-                let (error, shares, calls) =
-                    failed.unwrap_or_else(|| (trouble.error.clone(), Vec::new(), Vec::new()));
-                let delay = (trouble.delay * 2).min(LONGEST_DELAY);
-                let retry_at = Instant::now() + delay;
-                // What an earlier deletion left is tried now and then too.
-                let removing = !self.removals.is_empty();
-                self.trouble = Some(Trouble { error, shares, calls, delay, retry_at, removing, ..trouble });
-            }
+        if no_room.is_none() && trouble.deletions.is_empty() {
+            tracing::info!("writing works again");
+            self.parts.told.send_replace(None);
+            self.parts.reserve.hold();
+            return;
         }
+        trouble.waiting = no_room.unwrap_or_else(|| NoRoom::of(error));
+        trouble.delay = (trouble.delay * 2).min(LONGEST_DELAY);
+        trouble.retry_at = Instant::now() + trouble.delay;
+        // What an earlier deletion left is tried now and then too.
+        trouble.removing = !self.removals.is_empty();
+        self.trouble = Some(trouble);
     }
 
     /// A step of a removal was done, or found no room.
@@ -131,8 +149,7 @@ impl Writer {
     /// gander ends, and there is still no room: what waits is lost, as all its askers are told.
     pub(super) fn give_up(&mut self) {
         let Some(trouble) = self.trouble.take() else { return };
-        let mut shares = trouble.shares;
-        let mut calls = trouble.calls;
+        let NoRoom { error, mut shares, mut calls } = trouble.waiting;
         shares.extend(trouble.deletions);
         while !self.lanes.is_empty() {
             shares.extend(self.lanes.take());
@@ -143,7 +160,7 @@ impl Writer {
             share.give_up();
         }
         for call in calls {
-            call.conclude(Err(trouble.error.clone()));
+            call.conclude(Err(error.clone()));
         }
     }
 }
@@ -153,16 +170,16 @@ impl Trouble {
     fn refuse(&mut self, calls: Vec<Box<dyn Call>>) {
         for call in calls {
             if call.is_patient() {
-                self.calls.push(call);
+                self.waiting.calls.push(call);
             } else {
-                call.conclude(Err(self.error.clone()));
+                call.conclude(Err(self.waiting.error.clone()));
             }
         }
     }
 
     /// Lets sessions go whose deletion was asked for: what was to be written of them is given up.
     fn doom(&mut self, deletions: Vec<Share>) {
-        for mut share in std::mem::take(&mut self.shares) {
+        for mut share in std::mem::take(&mut self.waiting.shares) {
             if share.delete.is_some() {
                 share.give_up();
                 self.deletions.push(share);
@@ -170,7 +187,7 @@ impl Trouble {
                 if deletions.iter().any(|deletion| deletion.session == share.session) {
                     share.give_up();
                 }
-                self.shares.push(share);
+                self.waiting.shares.push(share);
             }
         }
         self.deletions.extend(deletions);

@@ -16,7 +16,7 @@ use super::reader;
 use super::record::{Fault, LAST_ID, may_pass};
 use super::removal::{Removals, STEP_ROWS};
 use super::reserve::Reserve;
-use super::trouble::Trouble;
+use super::trouble::{NoRoom, Trouble};
 use crate::session::id::{EventId, SessionNumber};
 use crate::session::log::StoreError;
 use crate::session::run::Run;
@@ -292,17 +292,13 @@ impl Writer {
         if shares.is_empty() && calls.is_empty() {
             return;
         }
-        if let Some((error, shares, calls)) = self.try_commit(shares, calls) {
-            self.begin_trouble(error, shares, calls);
+        if let Some(no_room) = self.try_commit(shares, calls) {
+            self.begin_trouble(no_room);
         }
     }
 
     /// One commit. What found no room comes back, with the reason; everything else is concluded.
-    pub(super) fn try_commit(
-        &mut self,
-        shares: Vec<Share>,
-        mut calls: Vec<Box<dyn Call>>,
-    ) -> Option<(StoreError, Vec<Share>, Vec<Box<dyn Call>>)> {
+    pub(super) fn try_commit(&mut self, shares: Vec<Share>, mut calls: Vec<Box<dyn Call>>) -> Option<NoRoom> {
         let bytes = shares.iter().map(|share| share.bytes).sum();
         let connection = &mut self.parts.connection;
         let outcome = write(connection, &mut calls, &shares, self.next_position);
@@ -318,19 +314,34 @@ impl Writer {
                 let may_pass = may_pass(&error);
                 let error = StoreError::from(Fault::from(error));
                 if may_pass {
-                    return Some((error, shares, calls));
+                    return Some(NoRoom { error, shares, calls });
                 }
                 tracing::error!(%error, sessions = shares.len(), requests = calls.len(), "a commit failed");
                 Err(error)
             }
         };
-        for share in shares {
-            self.conclude(share, &committed);
-        }
         for call in calls {
             call.conclude(committed.clone());
         }
+        if committed.is_err() && shares.len() > 1 {
+            return self.commit_each(shares);
+        }
+        for share in shares {
+            self.conclude(share, &committed);
+        }
         None
+    }
+
+    /// Commits the shares one by one, so that one that cannot be written harms its own session only.
+    fn commit_each(&mut self, shares: Vec<Share>) -> Option<NoRoom> {
+        let mut no_room: Option<NoRoom> = None;
+        for share in shares {
+            match &mut no_room {
+                Some(no_room) => no_room.shares.push(share),
+                None => no_room = self.try_commit(vec![share], Vec::new()),
+            }
+        }
+        no_room
     }
 
     /// Writes something, to see whether that works.
@@ -359,7 +370,7 @@ impl Writer {
             Err(error) => {
                 self.removed_in_trouble(false);
                 if self.trouble.is_none() {
-                    self.begin_trouble(Fault::from(error).into(), Vec::new(), Vec::new());
+                    self.begin_trouble(NoRoom::of(Fault::from(error).into()));
                 }
             }
         }
