@@ -175,6 +175,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(parts: WriterParts) -> rusqlite::Result<Self> {
         limit_pages(&parts.connection, parts.max_bytes)?;
+        parts.reserve.hold();
         Ok(Self {
             removals: Removals::left(&parts.connection)?,
             next_position: next_position(&parts.connection)?,
@@ -188,7 +189,6 @@ impl Writer {
 
     /// The thread. Ends when it is told to, or when nobody can ask any more; gives the connection back.
     pub(super) fn run(mut self) -> Connection {
-        self.parts.reserve.hold();
         while self.gather() {
             self.commit();
             self.remove();
