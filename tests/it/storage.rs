@@ -1,6 +1,6 @@
 //! The storage on a disk that is full, and the sizes and files of the database.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::support::{Event, Gander, Session, Setup, answer, refusal, text, until_async};
+use super::support::{Event, Gander, Session, Setup, refusal, text, until_async};
 
 /// A file system of a few megabytes in memory, in a folder's `storage`.
 struct SmallDisk {
@@ -74,22 +74,22 @@ async fn is_ready(gander: &Gander) -> bool {
     response.status() == StatusCode::OK
 }
 
-/// Floods a session until the disk is full; the session's events so far are read by nobody.
-async fn flood_until_full(session: &Session<'_>) -> Value {
-    let turn = session.prompt("flood 200000\necho done").await;
+/// Fills the disk while a turn runs that has much to say. Gives the turn and the file that takes the room.
+async fn fill_within_a_turn(disk: &SmallDisk, session: &Session<'_>, events: usize) -> (Value, PathBuf) {
+    let turn = session.prompt(&format!("sleep 1000\nflood {events}\necho done")).await;
+    let ballast = disk.fill();
     until_async("the disk is full", async || !is_ready(session.gander).await).await;
-    turn
+    (turn, ballast)
 }
 
 #[tokio::test]
 async fn a_full_disk_stops_new_work_and_loses_nothing() {
-    let Some(disk) = SmallDisk::mount(24) else { return };
+    let Some(disk) = SmallDisk::mount(64) else { return };
     let setup = Setup::fake().dir(Arc::clone(&disk.dir)).config("[storage]\nreserve_bytes = 0");
     let gander = setup.start().await;
     let (flooding, idle) = (gander.session(&json!({})).await, gander.session(&json!({})).await);
     let mut live = idle.events().await;
-    let ballast = disk.fill();
-    let turn = flood_until_full(&flooding).await;
+    let (turn, ballast) = fill_within_a_turn(&disk, &flooding, 20_000).await;
 
     // Nothing new is begun.
     let prompt = json!({"prompt": "echo hello"});
@@ -106,12 +106,125 @@ async fn a_full_disk_stops_new_work_and_loses_nothing() {
     // With room everything goes on: the turn that ran completes, the stream is still there, the next turn works.
     std::fs::remove_file(ballast).unwrap();
     let path = flooding.path(&format!("/turns/{}", text(&turn["id"])));
+    until_async("the turn ends", async || gander.get(&path).await["state"] != "running").await;
+    assert_eq!(gander.get(&path).await["state"], "completed");
+    let events = flooding.log().await;
+    assert_ids_in_order(&events);
+    assert_eq!(events.iter().filter(|event| event.kind() == "message.delta").count(), 20_001);
     until_async("writing works again", async || is_ready(&gander).await).await;
     let done = idle.turn("echo hello").await;
     assert_eq!((&done["state"], &done["text"]), (&json!("completed"), &json!("hello")));
     assert_eq!(live.until("turn.completed").await.data["turn"]["id"], done["id"]);
-    flooding.delete().await;
-    refusal(gander.request(Method::GET, &path), 404, "session-not-found").await;
     assert_ids_in_order(&idle.log().await);
     gander.stop().await;
+}
+
+#[tokio::test]
+async fn deleting_makes_room_on_a_full_disk() {
+    let Some(disk) = SmallDisk::mount(64) else { return };
+    let gander = Setup::fake().dir(Arc::clone(&disk.dir)).start().await;
+    let (flooding, other) = (gander.session(&json!({})).await, gander.session(&json!({})).await);
+    flooding.turn("flood 20000").await;
+    fill_within_a_turn(&disk, &flooding, 60_000).await;
+    // Its turn waits for room, and so does its task: it goes all the same.
+    flooding.delete().await;
+    until_async("writing works again", async || is_ready(&gander).await).await;
+    assert_eq!(other.turn("echo hello").await["text"], "hello");
+    refusal(gander.request(Method::GET, &flooding.path("")), 404, "session-not-found").await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn a_gander_on_a_full_disk_can_be_stopped() {
+    let Some(disk) = SmallDisk::mount(64) else { return };
+    let setup = Setup::fake().dir(Arc::clone(&disk.dir));
+    let gander = setup.config("[server]\nshutdown_grace = \"100ms\"").start().await;
+    let session = gander.session(&json!({})).await;
+    let (turn, ballast) = fill_within_a_turn(&disk, &session, 20_000).await;
+    let (id, told) = (session.id.clone(), session.log().await);
+    gander.stop().await;
+    std::fs::remove_file(ballast).unwrap();
+
+    let gander = Setup::fake().dir(Arc::clone(&disk.dir)).start().await;
+    let session = Session { gander: &gander, id, snapshot: Value::Null };
+    let path = session.path(&format!("/turns/{}", text(&turn["id"])));
+    until_async("the turn is closed", async || gander.get(&path).await["state"] != "running").await;
+    assert_eq!(gander.get(&path).await["state"], "interrupted");
+    let events = session.log().await;
+    assert_ids_in_order(&events);
+    assert_eq!(events[..told.len()], told);
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn deleted_sessions_give_their_room_back() {
+    let gander = Setup::fake().start().await;
+    let kept = gander.session(&json!({})).await;
+    let size = || ["gander.db"].map(|name| std::fs::metadata(gander.storage().join(name)).unwrap().len())[0];
+    let before = size();
+    let mut sessions = Vec::new();
+    for _ in 0..20 {
+        let session = gander.session(&json!({})).await;
+        session.turn("flood 2000").await;
+        sessions.push(session);
+    }
+    let full = || size() > before + 5_000_000;
+    until_async("the log of changes is moved into the file", async || full()).await;
+    for session in sessions {
+        session.delete().await;
+    }
+    until_async("the file is small again", async || size() < before + 1_000_000).await;
+    for folder in ["homes", "workspaces"] {
+        let left = std::fs::read_dir(gander.storage().join(folder)).unwrap().count();
+        assert_eq!(left, 1, "{folder}");
+    }
+    assert_eq!(kept.turn("echo hello").await["text"], "hello");
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_used_is_deleted() {
+    let gander = Setup::fake().config("[sessions]\nexpire_after = \"2s\"").start().await;
+    let (unused, used) = (gander.session(&json!({})).await, gander.session(&json!({})).await);
+    let mut events = unused.events().await;
+    used.prompt("wait").await;
+    let deleted = events.until("session.deleted").await;
+    assert_eq!(deleted.data["session"]["by"], "expiry");
+    assert!(events.next().await.is_none());
+    assert_eq!(used.now().await["state"], "running");
+    gander.stop().await;
+}
+
+/// What `gander serve` says and how it ends, with this file in the database's place.
+fn start_with(make: impl FnOnce(&rusqlite::Connection)) -> (String, Option<i32>) {
+    let dir = tempfile::tempdir().unwrap();
+    make(&rusqlite::Connection::open(dir.path().join("gander.db")).unwrap());
+    let output = Command::new(env!("CARGO_BIN_EXE_gander"))
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .env_clear()
+        .env("HOME", dir.path())
+        .env("GANDER_STORAGE__DIR", dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (said.replace(&*dir.path().to_string_lossy(), "<dir>"), output.status.code())
+}
+
+#[test]
+fn a_database_that_cannot_be_used_stops_the_start_with_one_line() {
+    let foreign = start_with(|file| file.execute_batch("CREATE TABLE recipes (name TEXT)").unwrap());
+    let newer = start_with(|file| {
+        let version = "PRAGMA application_id = 0x676e6472; PRAGMA user_version = 999; CREATE TABLE t (x)";
+        file.execute_batch(version).unwrap();
+    });
+    let damaged = start_with(|file| std::fs::write(file.path().unwrap(), "no database".repeat(999)).unwrap());
+    for ((said, code), line) in [
+        (foreign, "<dir>/gander.db is not gander's database"),
+        (newer, "<dir>/gander.db was written by a newer gander (schema 999, this one knows up to 2)"),
+        (damaged, "<dir>/gander.db is damaged: file is not a database"),
+    ] {
+        assert!(code.is_some_and(|code| code != 0), "{code:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains(line), "{said}");
+    }
 }
