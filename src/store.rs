@@ -13,6 +13,7 @@
 //! Architecture invariant: nothing else knows that there is SQL.
 
 mod answers;
+mod call;
 mod checkpoint;
 mod commit;
 mod fence;
@@ -216,7 +217,7 @@ impl SqliteStore {
 
     /// Keeps the answer of a request that [`SqliteStore::begin_answer`] began.
     pub async fn finish_answer(&self, key: AnswerKey, answer: StoredAnswer) -> Result<(), StoreError> {
-        writer::finish_answer(self.jobs.clone(), key, answer).await
+        call::finish_answer(self.jobs.clone(), key, answer).await
     }
 
     /// Forgets a request that failed, so that it may run again.
@@ -229,7 +230,7 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
     {
-        Box::pin(writer::call(self.jobs.clone(), work))
+        Box::pin(call::call(self.jobs.clone(), work))
     }
 
     fn read<T, F>(&self, work: F) -> StoreFuture<T>

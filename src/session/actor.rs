@@ -21,9 +21,8 @@ use super::agent::{
     AgentEvent, AgentEvents, AgentExit, AgentLauncher, LaunchError, LaunchedAgent, Notice, NoticeLevel,
 };
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
-use super::id::{EventId, Timestamp};
-use super::log::{Append, SessionLog, Store, StoreError};
-use super::run::RunBuilder;
+use super::id::Timestamp;
+use super::log::{SessionLog, Store, StoreError};
 use super::snapshot::Snapshot;
 use super::state::{Machine, Step};
 use super::turn::TurnErrorClass;
@@ -384,22 +383,6 @@ impl SessionActor {
             turn,
             start_failure: told.start_failure.clone(),
         })
-    }
-
-    /// Gives the step's events and records to the store.
-    async fn append(&mut self, step: &mut Step) -> Result<(), StoreError> {
-        let changes = self.machine.settle(step);
-        let last = self.machine.snapshot().last_event_id;
-        let mut run = RunBuilder::new(EventId(last.0 + 1 - step.events.len() as u64));
-        for (kind, turn, body) in step.events.drain(..) {
-            run.push(self.log.session(), turn, step.now, kind, &body).map_err(StoreError::failed)?;
-        }
-        let run = run.finish().map_err(StoreError::failed)?;
-        if run.is_none() && changes.is_empty() {
-            return Ok(());
-        }
-        let append = self.store.append(Append { log: self.log.clone(), run, changes });
-        self.wait_for_store(append, Waiting::ForRoom).await
     }
 }
 

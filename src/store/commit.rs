@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
+use super::call::Call;
 use super::queue::Share;
 use super::record::write_events;
-use super::writer::Call;
 
 /// One transaction; gives the next global position.
 pub(super) fn write(

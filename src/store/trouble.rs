@@ -6,9 +6,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::call::Call;
 use super::checkpoint;
 use super::queue::Share;
-use super::writer::{Call, Writer};
+use super::writer::Writer;
 use crate::session::log::StoreError;
 
 /// How long the writer leaves a full disk alone before it looks what it is asked.

@@ -6,8 +6,9 @@
 
 use super::{Child, Next, SessionActor};
 use crate::session::handle::{Command, Refusal, Reply};
-use crate::session::id::{Timestamp, TurnId};
-use crate::session::log::{StoreError, StoreFuture};
+use crate::session::id::{EventId, Timestamp, TurnId};
+use crate::session::log::{Append, StoreError, StoreFuture};
+use crate::session::run::RunBuilder;
 use crate::session::state::Step;
 use crate::session::turn::{Prompt, Turn};
 
@@ -21,6 +22,22 @@ pub(super) enum Waiting {
 }
 
 impl SessionActor {
+    /// Gives the step's events and records to the store.
+    pub(super) async fn append(&mut self, step: &mut Step) -> Result<(), StoreError> {
+        let changes = self.machine.settle(step);
+        let last = self.machine.snapshot().last_event_id;
+        let mut run = RunBuilder::new(EventId(last.0 + 1 - step.events.len() as u64));
+        for (kind, turn, body) in step.events.drain(..) {
+            run.push(self.log.session(), turn, step.now, kind, &body).map_err(StoreError::failed)?;
+        }
+        let run = run.finish().map_err(StoreError::failed)?;
+        if run.is_none() && changes.is_empty() {
+            return Ok(());
+        }
+        let append = self.store.append(Append { log: self.log.clone(), run, changes });
+        self.wait_for_store(append, Waiting::ForRoom).await
+    }
+
     /// Waits until everything up to now is committed.
     pub(super) async fn committed(&mut self, waiting: Waiting) -> Result<(), StoreError> {
         let (log, last) = (self.log.clone(), self.machine.snapshot().last_event_id);
