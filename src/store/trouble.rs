@@ -7,6 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::call::Call;
+use rusqlite::Connection;
+
 use super::checkpoint;
 use super::queue::Share;
 use super::writer::Writer;
@@ -46,9 +48,18 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// Whether deleted rows are going.
-    pub(super) fn is_removing(&self) -> bool {
-        self.removing
+    /// Whether the next deleted rows may go now. Each step takes room in the log of changes until what it did is moved
+    /// into the database; only when that cannot be done for long, a step is tried all the same.
+    pub(super) fn may_remove(&mut self, connection: &Connection) -> bool {
+        if !self.removing {
+            return false;
+        }
+        if checkpoint::passive(connection).unwrap_or(false) || self.retry_at <= Instant::now() {
+            self.retry_at = Instant::now() + self.delay;
+            return true;
+        }
+        thread::sleep(PAUSE);
+        false
     }
 
     /// A pause, so that the writer does not run hot.
@@ -97,6 +108,8 @@ impl Writer {
     /// Begins the deletions; whether it could.
     fn delete_first(&mut self, trouble: &mut Trouble) -> bool {
         self.parts.reserve.release();
+        // With the room moves what is already written, so that the log of changes need not grow.
+        let _ = checkpoint::passive(&self.parts.connection);
         self.lift_bound(true);
         let no_room = self.try_commit(std::mem::take(&mut trouble.deletions), Vec::new());
         self.lift_bound(false);
@@ -107,7 +120,7 @@ impl Writer {
 
     fn retry(&mut self, mut trouble: Trouble) {
         // What is in the database need not be in the log of changes, which then has room.
-        checkpoint::passive(&self.parts.connection);
+        let _ = checkpoint::passive(&self.parts.connection);
         let NoRoom { error, mut shares, calls } = trouble.waiting;
         shares.retain_mut(Share::drop_given_up);
         // Without anything to write, something is written to see whether that works.
@@ -144,7 +157,6 @@ impl Writer {
             // Now the room is there, if ever.
             trouble.retry_at = Instant::now();
         }
-        checkpoint::passive(&self.parts.connection);
     }
 
     /// gander ends, and there is still no room: what waits is lost, as all its askers are told.

@@ -271,7 +271,9 @@ impl Writer {
 
     /// One step of the removals.
     fn remove(&mut self) {
-        if self.removals.is_empty() || self.trouble.as_ref().is_some_and(|trouble| !trouble.is_removing()) {
+        let connection = &self.parts.connection;
+        let may_remove = self.trouble.as_mut().is_none_or(|trouble| trouble.may_remove(connection));
+        if self.removals.is_empty() || !may_remove {
             return;
         }
         self.lift_bound(true);
