@@ -17,6 +17,7 @@ mod call;
 mod checkpoint;
 mod commit;
 mod fence;
+mod ordered;
 mod queue;
 mod reader;
 mod record;
@@ -51,6 +52,7 @@ use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, Timest
 use crate::session::log::{
     Append, Owner, Page, PermissionsOf, SessionRecord, Store, StoreError, StoreFuture,
 };
+use crate::session::order::{EventOrder, OrderFilter, OrderedRuns, Position};
 use crate::session::permission::{Permission, PermissionState};
 use crate::session::run::Run;
 use crate::session::snapshot::{SessionState, Snapshot};
@@ -70,6 +72,8 @@ pub struct StoreConfig {
     pub queue_bytes: u32,
     /// Bytes of one session that may wait to be committed.
     pub session_queue_bytes: u32,
+    /// Bytes of the newest events of all sessions together that are kept in memory.
+    pub tail_bytes: usize,
     /// Threads that read.
     pub readers: usize,
     /// How long answers to requests with an idempotency key are kept.
@@ -91,6 +95,7 @@ impl StoreConfig {
             synchronous: Synchronous::default(),
             queue_bytes: 128 * 1024 * 1024,
             session_queue_bytes: 4 * 1024 * 1024,
+            tail_bytes: 1024 * 1024,
             readers: 4,
             answers_kept: Duration::from_hours(24),
             max_bytes: 0,
@@ -105,6 +110,7 @@ pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     readers: Readers,
     backlog: Arc<Backlog>,
+    order: EventOrder,
     answers_kept: Duration,
     /// What keeps the writer from writing.
     trouble: watch::Receiver<Option<StoreError>>,
@@ -151,9 +157,11 @@ impl SqliteStore {
             reserve,
             max_bytes: config.max_bytes,
             told,
+            tail_bytes: config.tail_bytes,
         })
         .map_err(|error| schema::open_error(&dir, error))?;
 
+        let order = writer.order();
         let (readers, mut threads) = Readers::start(readers).map_err(OpenError::Thread)?;
         let closed = CancellationToken::new();
         let checkpoints = {
@@ -184,7 +192,7 @@ impl SqliteStore {
         };
         let writer = Mutex::new(Some(spawn("store-writer", write).map_err(OpenError::Thread)?));
         let answers_kept = config.answers_kept;
-        Ok(Arc::new(Self { jobs, readers, backlog, answers_kept, trouble, closed, writer }))
+        Ok(Arc::new(Self { jobs, readers, backlog, order, answers_kept, trouble, closed, writer }))
     }
 
     /// Commits what is queued, ends the threads, and closes the database. What is asked later is refused.
@@ -283,6 +291,20 @@ impl Store for SqliteStore {
 
     fn events(&self, session: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>> {
         self.read(move |connection| reader::events(connection, session, after, max_bytes))
+    }
+
+    fn order(&self) -> EventOrder {
+        self.order.clone()
+    }
+
+    fn ordered_events(
+        &self,
+        filter: OrderFilter,
+        after: Position,
+        until: Position,
+        max_bytes: usize,
+    ) -> StoreFuture<OrderedRuns> {
+        self.read(move |connection| ordered::events(connection, &filter, after, until, max_bytes))
     }
 
     fn message_events(

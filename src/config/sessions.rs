@@ -20,6 +20,9 @@ pub struct SessionSettings {
     /// How long a session may be without a turn before it is deleted; zero: for ever.
     #[serde(deserialize_with = "parse::duration")]
     pub expire_after: Duration,
+    /// After how long without a turn a session's goose is let go; zero: never.
+    #[serde(deserialize_with = "parse::duration")]
+    pub idle_hibernate: Duration,
     /// Folders below which a caller's `cwd` must lie. Empty: any existing folder while only loopback is
     /// listened on, none otherwise.
     #[serde(deserialize_with = "parse::list")]

@@ -61,6 +61,8 @@ pub enum TurnErrorClass {
     GatewayRestarted,
     /// Nothing could be written when the turn was begun; the agent was not asked.
     StorageUnavailable,
+    /// The agent did not start.
+    StartFailed,
 }
 
 /// Why a turn failed.

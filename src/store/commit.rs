@@ -3,22 +3,31 @@
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::call::Call;
+use super::ordered;
 use super::queue::Share;
 use super::record::write_events;
+use crate::session::order::Position;
 
-/// One transaction; gives the next global position.
+/// What a commit says of the order of all events.
+pub(super) struct Written {
+    pub(super) next_position: i64,
+    pub(super) forgotten: Position,
+}
+
+/// One transaction.
 pub(super) fn write(
     connection: &mut Connection,
     calls: &mut [Box<dyn Call>],
     shares: &[Share],
     mut position: i64,
-) -> rusqlite::Result<i64> {
+    mut forgotten: Position,
+) -> rusqlite::Result<Written> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for call in calls {
         call.run(&transaction);
         // A severe error ends the transaction, and what followed would be written outside one: this commit fails.
         if transaction.is_autocommit() {
-            return transaction.commit().map(|()| position);
+            return transaction.commit().map(|()| Written { next_position: position, forgotten });
         }
     }
     for share in shares {
@@ -26,9 +35,10 @@ pub(super) fn write(
     }
     if shares.iter().any(|share| share.delete.is_some()) {
         transaction.execute("UPDATE next_position SET position = ?1", (position,))?;
+        forgotten = ordered::forget_ends(&transaction)?;
     }
     transaction.commit()?;
-    Ok(position)
+    Ok(Written { next_position: position, forgotten })
 }
 
 fn write_share(connection: &Connection, share: &Share, position: i64) -> rusqlite::Result<i64> {
@@ -53,6 +63,7 @@ fn write_share(connection: &Connection, share: &Share, position: i64) -> rusqlit
         next_position += count;
     }
     if share.delete.is_some() {
+        ordered::keep_end(connection, share.session)?;
         // From here on nobody can read it; the rest goes step by step.
         connection.execute("DELETE FROM sessions WHERE number = ?1", (share.session.0,))?;
         connection.execute("INSERT OR IGNORE INTO deletions (session) VALUES (?1)", (share.session.0,))?;

@@ -19,8 +19,6 @@ use crate::session::run::RunBuilder;
 /// How far ids jump. The log is synced about every second; the fastest flood has given ids for a quarter of a minute
 /// when it reaches this.
 pub(super) const JUMP: u64 = 10_000_000;
-/// The session number that stands for the global positions.
-const POSITIONS: u32 = 0;
 
 /// What tells one boot of the kernel from another; empty when the kernel does not say.
 pub(super) fn boot_id() -> String {
@@ -69,12 +67,15 @@ fn synced<E: From<rusqlite::Error>>(
 /// Lets every session's ids and the positions go on behind a gap; gives the number of sessions.
 fn jump(connection: &Connection) -> Result<usize, Fault> {
     let mut position = next_position(connection)? + JUMP.cast_signed();
-    note(connection, POSITIONS, position - JUMP.cast_signed() - 1, position)?;
+    // Over all sessions every older cursor is refused: it may stand behind events of any of them.
+    connection.execute("UPDATE event_order SET forgotten = ?1", (position,))?;
     let sessions = reader::all_sessions(connection)?;
     let count = sessions.len();
     for (number, record, kept) in sessions {
         let next = EventId(kept.0 + JUMP);
-        note(connection, number.0, kept.0.cast_signed(), next.0.cast_signed())?;
+        connection
+            .prepare_cached("INSERT INTO lost (session, kept, next) VALUES (?1, ?2, ?3)")?
+            .execute((number.0, kept.0.cast_signed(), next.0.cast_signed()))?;
         let session: SessionId = record.snapshot.id;
         let mut run = RunBuilder::new(next);
         let message = format!(
@@ -93,11 +94,4 @@ fn jump(connection: &Connection) -> Result<usize, Fault> {
     }
     connection.execute("UPDATE next_position SET position = ?1", (position,))?;
     Ok(count)
-}
-
-fn note(connection: &Connection, session: u32, kept: i64, next: i64) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("INSERT INTO lost (session, kept, next) VALUES (?1, ?2, ?3)")?
-        .execute((session, kept, next))
-        .map(drop)
 }

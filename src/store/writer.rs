@@ -10,7 +10,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::call::Call;
 use super::checkpoint::Wal;
-use super::commit::{next_position, write};
+use super::commit::{Written, next_position, write};
+use super::ordered;
 use super::queue::{Backlog, Deleted, Lanes, Prepared, Room, Share, Step};
 use super::reader;
 use super::record::{Fault, LAST_ID, may_pass};
@@ -19,7 +20,7 @@ use super::reserve::Reserve;
 use super::trouble::{NoRoom, Trouble};
 use crate::session::id::{EventId, SessionNumber};
 use crate::session::log::StoreError;
-use crate::session::run::Run;
+use crate::session::order::{EventOrder, PlacedRun, Position};
 
 /// Jobs taken from the channel before a commit, so that jobs which keep coming do not put it off.
 const GATHER_JOBS: usize = 4096;
@@ -73,6 +74,15 @@ pub(super) struct WriterParts {
     pub(super) max_bytes: u64,
     /// Told what keeps it from writing.
     pub(super) told: watch::Sender<Option<StoreError>>,
+    /// Bytes of the newest events of all sessions together that are kept in memory.
+    pub(super) tail_bytes: usize,
+}
+
+/// A session and whose it is.
+#[derive(Clone, Debug)]
+struct Known {
+    owner: Arc<str>,
+    progress: Progress,
 }
 
 pub(super) struct Writer {
@@ -80,9 +90,10 @@ pub(super) struct Writer {
     pub(super) lanes: Lanes,
     calls: Vec<Box<dyn Call>>,
     /// An entry per session that has appended since the start and is not deleted.
-    sessions: HashMap<SessionNumber, Progress>,
+    sessions: HashMap<SessionNumber, Known>,
     pub(super) removals: Removals,
-    /// The global position of the next event.
+    order: EventOrder,
+    /// The position of the next event in the order of all.
     next_position: i64,
     /// Set while nothing can be written.
     pub(super) trouble: Option<Trouble>,
@@ -92,15 +103,23 @@ impl Writer {
     pub(super) fn new(parts: WriterParts) -> rusqlite::Result<Self> {
         limit_pages(&parts.connection, parts.max_bytes)?;
         parts.reserve.hold();
+        let next_position = next_position(&parts.connection)?;
+        let (tag, head) = ordered::state(&parts.connection, next_position)?;
         Ok(Self {
             removals: Removals::left(&parts.connection)?,
-            next_position: next_position(&parts.connection)?,
+            order: EventOrder::new(tag, head, parts.tail_bytes),
+            next_position,
             parts,
             lanes: Lanes::default(),
             calls: Vec::new(),
             sessions: HashMap::new(),
             trouble: None,
         })
+    }
+
+    /// The order that it adds to.
+    pub(super) fn order(&self) -> EventOrder {
+        self.order.clone()
     }
 
     /// The thread. Ends when it is told to, or when nobody can ask any more; gives the connection back.
@@ -152,8 +171,8 @@ impl Writer {
         let session = append.log.number();
         match self.progress(session) {
             Ok(Some(Progress::At(last))) if fits(&append, last) && !append.log.head().failed => {
-                let last = append.run.as_ref().map_or(last, Run::last);
-                self.sessions.insert(session, Progress::At(last));
+                let last = append.run.as_ref().map_or(last, |run| run.last());
+                self.went_on(session, Progress::At(last));
                 self.lanes.push(session, Step::Append(append, room));
             }
             Ok(Some(Progress::At(last))) => {
@@ -179,7 +198,7 @@ impl Writer {
     fn admit_delete(&mut self, session: SessionNumber, deleted: Deleted) {
         match self.progress(session) {
             Ok(Some(_)) => {
-                self.sessions.insert(session, Progress::Going);
+                self.went_on(session, Progress::Going);
                 self.lanes.push(session, Step::Delete(deleted));
             }
             // It is gone; nobody waits when the caller has left.
@@ -189,14 +208,19 @@ impl Writer {
     }
 
     fn progress(&mut self, session: SessionNumber) -> rusqlite::Result<Option<Progress>> {
-        if let Some(progress) = self.sessions.get(&session) {
-            return Ok(Some(*progress));
+        if let Some(known) = self.sessions.get(&session) {
+            return Ok(Some(known.progress));
         }
-        let head = reader::head(&self.parts.connection, session)?.map(Progress::At);
-        if let Some(progress) = head {
-            self.sessions.insert(session, progress);
+        let Some((last, owner)) = reader::head(&self.parts.connection, session)? else { return Ok(None) };
+        let progress = Progress::At(last);
+        self.sessions.insert(session, Known { owner: owner.into(), progress });
+        Ok(Some(progress))
+    }
+
+    fn went_on(&mut self, session: SessionNumber, progress: Progress) {
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.progress = progress;
         }
-        Ok(head)
     }
 
     fn commit(&mut self) {
@@ -216,12 +240,15 @@ impl Writer {
     /// One commit. What found no room comes back, with the reason; everything else is concluded.
     pub(super) fn try_commit(&mut self, shares: Vec<Share>, mut calls: Vec<Box<dyn Call>>) -> Option<NoRoom> {
         let bytes = shares.iter().map(|share| share.bytes).sum();
+        let forgotten = self.order.head().forgotten;
         let connection = &mut self.parts.connection;
-        let outcome = write(connection, &mut calls, &shares, self.next_position);
+        let outcome = write(connection, &mut calls, &shares, self.next_position, forgotten);
         self.parts.wal.wrote(bytes);
         let committed = match outcome {
-            Ok(next_position) => {
-                self.next_position = next_position;
+            Ok(Written { next_position, forgotten }) => {
+                let first = mem::replace(&mut self.next_position, next_position);
+                // Before the sessions' logs: who sees that one is closed has to find its last event here.
+                self.order.committed(self.placed(&shares, first), forgotten);
                 Ok(())
             }
             Err(error) => {
@@ -304,7 +331,25 @@ impl Writer {
         }
     }
 
-    /// The only place where the store makes events visible.
+    /// What was committed, with its places from `position` on: as the commit gave them.
+    fn placed(&self, shares: &[Share], position: i64) -> Vec<PlacedRun> {
+        let mut position = Position(position.cast_unsigned());
+        let mut placed = Vec::new();
+        for share in shares {
+            let owner = self.sessions.get(&share.session).map(|known| &known.owner);
+            for run in share.appends.iter().filter_map(|append| append.run.as_ref()) {
+                // What is not told here readers find in the database.
+                if let Some(owner) = owner {
+                    let (owner, run) = (Arc::clone(owner), Arc::clone(run));
+                    placed.push(PlacedRun { position, owner, session: share.session, run });
+                }
+                position.0 += run.len() as u64;
+            }
+        }
+        placed
+    }
+
+    /// The only place where the store makes a session's events visible.
     fn conclude(&mut self, mut share: Share, committed: &Result<(), StoreError>) {
         for append in share.take_appends() {
             match (committed, append.run) {

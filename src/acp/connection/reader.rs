@@ -3,6 +3,7 @@
 //! All that one read brought is one batch of events. The task ends with the agent, and its last event is `Exited`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{
@@ -190,8 +191,8 @@ impl Inbox {
         match line {
             Line::Whole(bytes) => {
                 let text = String::from_utf8_lossy(bytes);
-                let event =
-                    translate::chunk_of_line(&text, self.connection.session.get().map(String::as_str));
+                let session = self.connection.session.get().map(String::as_str);
+                let event = translate::chunk_of_line(&text, session).filter(|_| !self.is_replaying());
                 match event {
                     Some(event) => self.emit(event),
                     None => rpc::read_messages(&text, |message| match message {
@@ -202,6 +203,10 @@ impl Inbox {
             }
             Line::TooLong { head, bytes } => self.too_long(head, *bytes),
         }
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.connection.replaying.load(Ordering::Acquire)
     }
 
     fn bad_line(&mut self, bytes: usize) {
@@ -217,14 +222,16 @@ impl Inbox {
     fn too_long(&mut self, head: &[u8], bytes: u64) {
         let limit = self.connection.limits.line_bytes;
         if is_update(head) {
+            if self.is_replaying() {
+                return;
+            }
             warn!(bytes, limit, "an update of the agent is longer than the limit");
             let message = format!("an update of {bytes} bytes was left out: a line may have {limit}");
             let code = "update-dropped".to_owned();
             self.emit(AgentEvent::Notice(Notice { level: NoticeLevel::Warning, code, message }));
         } else {
             // Somebody would wait for ever for what was in it.
-            self.connection
-                .give_up(format!("the agent wrote a line of {bytes} bytes: a line may have {limit}"));
+            self.connection.give_up(format!("the agent wrote a line of more than {limit} bytes"));
         }
     }
 
@@ -245,6 +252,7 @@ impl Inbox {
             {
                 self.request_withdrawn(params);
             }
+            Message::Notification { .. } if self.is_replaying() => {}
             Message::Notification { method, params } => {
                 let Self { connection, filter, batch, .. } = self;
                 let session = connection.session.get().map(String::as_str);
@@ -260,6 +268,10 @@ impl Inbox {
             None => {
                 let code = outcome.err().and_then(|failure| failure.code);
                 debug!(code, "an answer of the agent to nothing that is open");
+            }
+            Some(Pending::Load(answer)) => {
+                self.connection.replaying.store(false, Ordering::Release);
+                self.answers.push((answer, outcome.map(ToOwned::to_owned)));
             }
             Some(Pending::Request(answer)) => self.answers.push((answer, outcome.map(ToOwned::to_owned))),
             Some(Pending::Prompt(turn)) => {

@@ -4,7 +4,7 @@
 //! nothing is told that is not in the log. Callers are told at once that nothing new is begun. Only a deletion goes on,
 //! since it makes room.
 
-use super::{Child, Next, SessionActor};
+use super::{Next, SessionActor};
 use crate::session::handle::{Command, Refusal, Reply};
 use crate::session::id::{EventId, Timestamp, TurnId};
 use crate::session::log::{Append, StoreError, StoreFuture};
@@ -83,13 +83,7 @@ impl SessionActor {
 
     /// Begins a turn, unless nothing can be written. When that turns out only now, the turn ends at once: its caller
     /// is told that it was not begun, so it must not run later.
-    pub(super) async fn begin_turn(
-        &mut self,
-        child: &mut Child,
-        by: String,
-        prompt: Prompt,
-        reply: Reply<Turn>,
-    ) -> Next {
+    pub(super) async fn begin_turn(&mut self, by: String, prompt: Prompt, reply: Reply<Turn>) -> Next {
         let trouble = self.store.trouble().borrow().clone();
         if let Some(error) = trouble {
             let _ = reply.send(Err(Refusal::Store(error)));
@@ -98,12 +92,13 @@ impl SessionActor {
         let mut step = Step::new(Timestamp::now());
         let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
         if result.is_err() {
-            return self.finish_command(child, step, reply, result).await;
+            return self.finish_command(step, reply, result).await;
         }
-        if let Some(agent) = &child.agent {
+        if let Some(agent) = &self.child.agent {
             agent.mark_turn().await;
         }
         let commands = std::mem::take(&mut step.commands);
+        let start_agent = std::mem::take(&mut step.start_agent);
         let begun = match self.append(&mut step).await {
             Ok(()) => self.committed(Waiting::WhileItWrites).await,
             Err(error) => Err(error),
@@ -112,16 +107,20 @@ impl SessionActor {
         match begun {
             Ok(()) => {
                 step.commands = commands;
-                self.finish_command(child, step, reply, result).await
+                step.start_agent = start_agent;
+                self.finish_command(step, reply, result).await
             }
             Err(error @ StoreError::Unavailable(_)) if self.deletion.is_none() => {
                 let _ = reply.send(Err(Refusal::Store(error)));
                 self.machine.not_begun(&mut step);
-                self.finish_step(child, step).await
+                if start_agent {
+                    self.child.permit = None;
+                }
+                self.finish_step(step).await
             }
             Err(error) => {
                 let _ = reply.send(Err(Refusal::Store(error.clone())));
-                self.log_failed(child, &error)
+                self.log_failed(&error)
             }
         }
     }

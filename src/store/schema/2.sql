@@ -1,17 +1,17 @@
--- One row, about the last run that was begun: the kernel's boot it ran in, and whether a loss of power could take back
--- what it has told subscribers.
-CREATE TABLE last_run (
+-- Which database this is, so that a cursor of another one is told from a good one, and up to which position rows of
+-- ended_sessions were dropped.
+CREATE TABLE event_order (
     only INTEGER PRIMARY KEY CHECK (only = 1),
-    boot TEXT NOT NULL,
-    at_risk INTEGER NOT NULL
+    tag INTEGER NOT NULL,
+    forgotten INTEGER NOT NULL
 );
-INSERT INTO last_run VALUES (1, '', 0);
+INSERT INTO event_order VALUES (1, random() & 4294967295, 0);
 
--- Event ids that may have been told and were lost with the power: those between kept and next. Session 0 stands for
--- the global positions.
-CREATE TABLE lost (
+-- The session.deleted of each deleted session: who was away has to learn that the session and its events are gone.
+CREATE TABLE ended_sessions (
+    position INTEGER PRIMARY KEY,
     session INTEGER NOT NULL,
-    kept INTEGER NOT NULL,
-    next INTEGER NOT NULL,
-    PRIMARY KEY (session, kept)
-) WITHOUT ROWID;
+    event INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    data BLOB NOT NULL
+);
