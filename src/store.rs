@@ -19,6 +19,7 @@ mod reader;
 mod record;
 mod removal;
 mod schema;
+mod shared;
 mod writer;
 
 #[cfg(test)]
@@ -39,6 +40,7 @@ use checkpoint::Wal;
 use queue::{Backlog, Prepared};
 use reader::Readers;
 use record::Fault;
+use shared::{SharedReads, Wanted};
 use writer::{Job, Writer};
 
 use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, Timestamp, TurnId};
@@ -89,6 +91,7 @@ impl StoreConfig {
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     readers: Readers,
+    shared: Arc<SharedReads>,
     backlog: Arc<Backlog>,
     answers_kept: Duration,
     /// Given when every thread but the writer's has ended and the database is closed.
@@ -146,7 +149,7 @@ impl SqliteStore {
         };
         let writer = Mutex::new(Some(spawn("store-writer", write).map_err(OpenError::Thread)?));
         let answers_kept = config.answers_kept;
-        Ok(Arc::new(Self { jobs, readers, backlog, answers_kept, closed, writer }))
+        Ok(Arc::new(Self { jobs, readers, shared: Arc::default(), backlog, answers_kept, closed, writer }))
     }
 
     /// Commits what is queued, ends the threads, and closes the database. What is asked later is refused.
@@ -240,16 +243,30 @@ impl Store for SqliteStore {
     }
 
     fn delete_session(&self, number: SessionNumber) -> StoreFuture<()> {
-        let jobs = self.jobs.clone();
+        let (jobs, shared) = (self.jobs.clone(), Arc::clone(&self.shared));
         Box::pin(async move {
             let (deleted, done) = oneshot::channel();
             jobs.send(Job::Delete(number, deleted)).await.map_err(|_| StoreError::Closed)?;
-            done.await.unwrap_or(Err(StoreError::Closed))
+            let deleted = done.await.unwrap_or(Err(StoreError::Closed));
+            shared.forget(number);
+            deleted
         })
     }
 
-    fn events(&self, session: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>> {
-        self.read(move |connection| reader::events(connection, session, after, max_bytes))
+    fn events(
+        &self,
+        session: SessionNumber,
+        after: EventId,
+        max_bytes: usize,
+    ) -> StoreFuture<Option<Arc<Run>>> {
+        let (readers, shared) = (self.readers.clone(), Arc::clone(&self.shared));
+        Box::pin(async move {
+            let read = async || {
+                let read = move |connection: &_| reader::events(connection, session, after, max_bytes);
+                readers.read(read).await
+            };
+            shared.events(Wanted { session, after, max_bytes }, read).await
+        })
     }
 
     fn message_events(
