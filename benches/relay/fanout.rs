@@ -1,6 +1,5 @@
 //! `fanout`: one session, many subscribers.
 
-use std::path::Path;
 use std::time::Instant;
 
 use clap::Parser;
@@ -11,7 +10,7 @@ use super::machine::resident_kib;
 use super::relay::{Relay, SIDES, Side, Sides};
 use super::report::{Against, Report, percentile};
 use super::subscriber::{ReadBuffer, Subscriber};
-use super::{Outcome, PATIENCE};
+use super::{Outcome, PATIENCE, Programs};
 
 #[derive(Parser)]
 pub(crate) struct Options {
@@ -41,13 +40,13 @@ struct Found {
     p99_ms: f64,
 }
 
-pub(crate) async fn measure(options: &Options, agent: &Path, rounds: usize) -> Outcome<Report> {
+pub(crate) async fn measure(options: &Options, programs: &Programs, rounds: usize) -> Outcome<Report> {
     let mut report = Report::new("fanout");
     for &subscribers in &options.subscribers {
         let [mut rate, mut p50, mut p99, mut memory] = std::array::from_fn(|_| Sides::default());
         for _ in 0..rounds {
             for side in SIDES {
-                let found = timeout(PATIENCE, fan_out(side, agent, subscribers, options)).await??;
+                let found = timeout(PATIENCE, fan_out(side, programs, subscribers, options)).await??;
                 rate.push(side, found.deliveries_per_s);
                 p50.push(side, found.p50_ms);
                 p99.push(side, found.p99_ms);
@@ -69,8 +68,8 @@ pub(crate) async fn measure(options: &Options, agent: &Path, rounds: usize) -> O
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-async fn fan_out(side: Side, agent: &Path, count: usize, options: &Options) -> Outcome<Found> {
-    let mut relay = Relay::start(side, agent, 1).await?;
+async fn fan_out(side: Side, programs: &Programs, count: usize, options: &Options) -> Outcome<Found> {
+    let mut relay = Relay::start(side, programs, 1).await?;
     let buffer = ReadBuffer::new();
 
     let before_kib = resident_kib(relay.pid()?)?;

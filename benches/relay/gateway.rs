@@ -1,7 +1,6 @@
 //! A real gander on a port and a storage folder of its own.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +14,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::Outcome;
 use super::subscriber::{ReadBuffer, Subscriber};
+use super::{Outcome, Programs};
 
 /// How long it may take to end.
 const END: Duration = Duration::from_mins(1);
@@ -27,15 +26,15 @@ const END_OF_TURN: &str = "event: turn.completed";
 
 /// How a gander is to be started.
 pub(crate) struct Setup<'a> {
-    agent: &'a Path,
+    programs: &'a Programs,
     demo: bool,
     dir: Arc<TempDir>,
 }
 
 impl<'a> Setup<'a> {
-    /// With this agent, on an empty folder.
-    pub(crate) fn new(agent: &'a Path) -> Outcome<Self> {
-        Ok(Self { agent, demo: false, dir: Arc::new(tempfile::tempdir()?) })
+    /// With these programs, on an empty folder.
+    pub(crate) fn new(programs: &'a Programs) -> Outcome<Self> {
+        Ok(Self { programs, demo: false, dir: Arc::new(tempfile::tempdir()?) })
     }
 
     /// With the built-in model, as the real goose needs one.
@@ -51,19 +50,20 @@ impl<'a> Setup<'a> {
     /// Starts it and waits until it listens.
     pub(crate) async fn start(self) -> Outcome<Gander> {
         let storage = self.dir.path().join("storage");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_gander"))
+        let mut process = Command::new(&self.programs.gander)
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(self.demo.then_some("--demo"))
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.dir.path())
             .env("GANDER_STORAGE__DIR", &storage)
-            .env("GANDER_GOOSE__COMMAND", self.agent)
+            .env("GANDER_GOOSE__COMMAND", &self.programs.agent)
             .env("GANDER_SESSIONS__MAX", "10000")
             .env("GANDER_SESSIONS__MAX_RUNNING", "1000")
             .env("GANDER_LIMITS__STREAMS_PER_CALLER", "10000")
             .env("GANDER_SERVER__MAX_CONNECTIONS", "10000")
             .env("GANDER_LOG__FILTER", "error")
+            .envs(self.programs.variables.iter().filter_map(|variable| variable.split_once('=')))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

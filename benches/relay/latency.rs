@@ -1,7 +1,5 @@
 //! `latency`: many sessions at a steady pace, one subscriber each.
 
-use std::path::Path;
-
 use clap::Parser;
 use futures_util::future::try_join_all;
 use tokio::time::timeout;
@@ -9,7 +7,7 @@ use tokio::time::timeout;
 use super::relay::{Relay, SIDES, Side, Sides};
 use super::report::{Against, Report, percentile};
 use super::subscriber::ReadBuffer;
-use super::{Outcome, PATIENCE};
+use super::{Outcome, PATIENCE, Programs};
 
 #[derive(Parser)]
 pub(crate) struct Options {
@@ -24,13 +22,13 @@ pub(crate) struct Options {
     seconds: u64,
 }
 
-pub(crate) async fn measure(options: &Options, agent: &Path, rounds: usize) -> Outcome<Report> {
+pub(crate) async fn measure(options: &Options, programs: &Programs, rounds: usize) -> Outcome<Report> {
     let mut report = Report::new("latency");
     for &sessions in &options.sessions {
         let (mut p50, mut p99) = (Sides::default(), Sides::default());
         for _ in 0..rounds {
             for side in SIDES {
-                let mut latencies = timeout(PATIENCE, paced(side, agent, sessions, options)).await??;
+                let mut latencies = timeout(PATIENCE, paced(side, programs, sessions, options)).await??;
                 p50.push(side, percentile(&mut latencies, 50));
                 p99.push(side, percentile(&mut latencies, 99));
             }
@@ -43,9 +41,9 @@ pub(crate) async fn measure(options: &Options, agent: &Path, rounds: usize) -> O
 }
 
 /// From the agent's write to the subscriber's read, in ms.
-async fn paced(side: Side, agent: &Path, sessions: usize, options: &Options) -> Outcome<Vec<f64>> {
+async fn paced(side: Side, programs: &Programs, sessions: usize, options: &Options) -> Outcome<Vec<f64>> {
     let Options { rate, seconds, .. } = options;
-    let mut relay = Relay::start(side, agent, sessions).await?;
+    let mut relay = Relay::start(side, programs, sessions).await?;
     let buffer = ReadBuffer::new();
     let events = rate * (seconds + 1);
     let mut subscribers = Vec::with_capacity(sessions);

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::gateway::{Gander, Setup};
 use super::machine::resident_kib;
 use super::report::Report;
-use super::{Outcome, PATIENCE};
+use super::{Outcome, PATIENCE, Programs};
 
 /// Agents that run at a time while idle sessions are made.
 const BATCH: usize = 100;
@@ -27,11 +27,12 @@ pub(crate) struct Options {
     idle: usize,
 }
 
-pub(crate) async fn measure(options: &Options, agent: &Path) -> Outcome<Report> {
+pub(crate) async fn measure(options: &Options, programs: &Programs) -> Outcome<Report> {
     let mut report = Report::new("lifecycle");
     let goose = options.goose.clone().unwrap_or_else(installed_goose);
-    timeout(PATIENCE, with_goose(&mut report, &goose, options.running)).await??;
-    timeout(PATIENCE, idle(&mut report, agent, options.idle)).await??;
+    let real = Programs { agent: goose, ..programs.clone() };
+    timeout(PATIENCE, with_goose(&mut report, &real, options.running)).await??;
+    timeout(PATIENCE, idle(&mut report, programs, options.idle)).await??;
     Ok(report)
 }
 
@@ -41,8 +42,8 @@ fn installed_goose() -> PathBuf {
     named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join(".goose/goose-1.52.0"))
 }
 
-async fn with_goose(report: &mut Report, goose: &Path, count: usize) -> Outcome<()> {
-    let gander = Setup::new(goose)?.demo().start().await?;
+async fn with_goose(report: &mut Report, programs: &Programs, count: usize) -> Outcome<()> {
+    let gander = Setup::new(programs)?.demo().start().await?;
     let before = resident_kib(gander.pid()?)?;
     let (mut ids, mut create_ms, mut delete_ms) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..count {
@@ -65,14 +66,14 @@ async fn with_goose(report: &mut Report, goose: &Path, count: usize) -> Outcome<
 }
 
 /// A restart leaves sessions without their agents.
-async fn idle(report: &mut Report, agent: &Path, count: usize) -> Outcome<()> {
-    let mut gander = Setup::new(agent)?.start().await?;
+async fn idle(report: &mut Report, programs: &Programs, count: usize) -> Outcome<()> {
+    let mut gander = Setup::new(programs)?.start().await?;
     let mut made = 0;
     while made < count {
         let batch = BATCH.min(count - made);
         gander.add_sessions(batch).await?;
         made += batch;
-        gander = restart(gander, agent).await?;
+        gander = restart(gander, programs).await?;
     }
     let memory = resident_kib(gander.pid()?)?;
     gander.stop().await?;
@@ -80,7 +81,7 @@ async fn idle(report: &mut Report, agent: &Path, count: usize) -> Outcome<()> {
     Ok(())
 }
 
-async fn restart(gander: Gander, agent: &Path) -> Outcome<Gander> {
+async fn restart(gander: Gander, programs: &Programs) -> Outcome<Gander> {
     let dir = gander.stop().await?;
-    Setup::new(agent)?.dir(dir).start().await
+    Setup::new(programs)?.dir(dir).start().await
 }

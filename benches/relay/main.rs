@@ -50,6 +50,21 @@ struct Options {
     /// How often each measurement is made; the table shows medians.
     #[arg(long, global = true, default_value_t = 3)]
     rounds: usize,
+    /// Another build of gander, to compare with [default: the one that was built with this].
+    #[arg(long, global = true)]
+    gander: Option<PathBuf>,
+    /// A variable for gander, to try a setting: `GANDER_STORAGE__TAIL_BYTES=4194304`. May repeat.
+    #[arg(long, global = true, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+}
+
+/// What is run.
+#[derive(Clone)]
+struct Programs {
+    gander: PathBuf,
+    /// `NAME=VALUE`, of gander's environment.
+    variables: Vec<String>,
+    agent: PathBuf,
 }
 
 #[derive(Subcommand)]
@@ -91,8 +106,13 @@ fn run(options: Options) -> Outcome<()> {
     }
     // One thread: a subscriber is to cost as little as possible, since it shares the machine with what is measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let Options { bench, json, rounds, .. } = options;
+    let Options { bench, json, rounds, gander, set } = options;
     let rounds = rounds.max(1);
+    let programs = Programs {
+        gander: gander.unwrap_or_else(|| env!("CARGO_BIN_EXE_gander").into()),
+        variables: set,
+        agent: fake_agent()?,
+    };
     let benches = match bench {
         Bench::All => vec![
             Bench::Throughput(throughput::Options::parse_from([""])),
@@ -104,8 +124,7 @@ fn run(options: Options) -> Outcome<()> {
         bench => vec![bench],
     };
     for bench in benches {
-        let agent = fake_agent()?;
-        let report = runtime.block_on(measure(&bench, &agent, rounds))?;
+        let report = runtime.block_on(measure(&bench, &programs, rounds))?;
         report.print()?;
         let path = json.clone().unwrap_or_else(|| {
             Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("target/bench/{}.json", report.bench()))
@@ -115,13 +134,13 @@ fn run(options: Options) -> Outcome<()> {
     Ok(())
 }
 
-async fn measure(bench: &Bench, agent: &Path, rounds: usize) -> Outcome<Report> {
+async fn measure(bench: &Bench, programs: &Programs, rounds: usize) -> Outcome<Report> {
     match bench {
-        Bench::Throughput(options) => throughput::measure(options, agent, rounds).await,
-        Bench::Latency(options) => latency::measure(options, agent, rounds).await,
-        Bench::Fanout(options) => fanout::measure(options, agent, rounds).await,
-        Bench::Replay(options) => replay::measure(options, agent, rounds).await,
-        Bench::Lifecycle(options) => lifecycle::measure(options, agent).await,
+        Bench::Throughput(options) => throughput::measure(options, programs, rounds).await,
+        Bench::Latency(options) => latency::measure(options, programs, rounds).await,
+        Bench::Fanout(options) => fanout::measure(options, programs, rounds).await,
+        Bench::Replay(options) => replay::measure(options, programs, rounds).await,
+        Bench::Lifecycle(options) => lifecycle::measure(options, programs).await,
         Bench::All | Bench::BareRelay(_) => Err("not a measurement".into()),
     }
 }

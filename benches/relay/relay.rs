@@ -1,11 +1,9 @@
 //! Either of the two that are set side by side.
 
-use std::path::Path;
-
-use super::Outcome;
 use super::bare::BareRelay;
 use super::gateway::{Gander, Setup};
 use super::subscriber::{ReadBuffer, Subscriber};
+use super::{Outcome, Programs};
 
 /// Which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +22,11 @@ pub(crate) enum Relay {
 }
 
 impl Relay {
-    pub(crate) async fn start(side: Side, agent: &Path, sessions: usize) -> Outcome<Self> {
+    pub(crate) async fn start(side: Side, programs: &Programs, sessions: usize) -> Outcome<Self> {
         match side {
-            Side::Bare => Ok(Self::Bare(BareRelay::start(agent, sessions).await?)),
+            Side::Bare => Ok(Self::Bare(BareRelay::start(&programs.agent, sessions).await?)),
             Side::Gander => {
-                let mut gander = Setup::new(agent)?.start().await?;
+                let mut gander = Setup::new(programs)?.start().await?;
                 gander.add_sessions(sessions).await?;
                 Ok(Self::Gander(gander))
             }

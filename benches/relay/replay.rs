@@ -1,6 +1,5 @@
 //! `replay`: a stored log, read from its beginning by a gander that has just started.
 
-use std::path::Path;
 use std::time::Instant;
 
 use clap::Parser;
@@ -9,7 +8,7 @@ use tokio::time::timeout;
 use super::gateway::Setup;
 use super::report::Report;
 use super::subscriber::ReadBuffer;
-use super::{Outcome, PATIENCE};
+use super::{Outcome, PATIENCE, Programs};
 
 #[derive(Parser)]
 pub(crate) struct Options {
@@ -18,11 +17,11 @@ pub(crate) struct Options {
     events: Vec<u64>,
 }
 
-pub(crate) async fn measure(options: &Options, agent: &Path, rounds: usize) -> Outcome<Report> {
+pub(crate) async fn measure(options: &Options, programs: &Programs, rounds: usize) -> Outcome<Report> {
     let mut report = Report::new("replay");
     for &events in &options.events {
         let (mut times_ms, mut rates) = (Vec::new(), Vec::new());
-        timeout(PATIENCE, replay(agent, events, rounds, &mut times_ms, &mut rates)).await??;
+        timeout(PATIENCE, replay(programs, events, rounds, &mut times_ms, &mut rates)).await??;
         report.alone(format!("{events} events over HTTP"), "ms", times_ms);
         report.alone("their bytes", "MB/s", rates);
     }
@@ -31,14 +30,14 @@ pub(crate) async fn measure(options: &Options, agent: &Path, rounds: usize) -> O
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 async fn replay(
-    agent: &Path,
+    programs: &Programs,
     events: u64,
     rounds: usize,
     times_ms: &mut Vec<f64>,
     rates: &mut Vec<f64>,
 ) -> Outcome<()> {
     let buffer = ReadBuffer::new();
-    let mut gander = Setup::new(agent)?.start().await?;
+    let mut gander = Setup::new(programs)?.start().await?;
     gander.add_sessions(1).await?;
     let session = gander.sessions()[0].clone();
     let written = gander.subscribe(0, &buffer).await?;
@@ -46,7 +45,7 @@ async fn replay(
     written.count().await?;
     let mut dir = gander.stop().await?;
     for _ in 0..rounds {
-        let gander = Setup::new(agent)?.dir(dir).start().await?;
+        let gander = Setup::new(programs)?.dir(dir).start().await?;
         let begin = Instant::now();
         let received = gander.stream(&session, "?follow=false", &buffer).await?.count().await?;
         let taken = begin.elapsed().as_secs_f64();

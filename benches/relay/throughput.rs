@@ -1,6 +1,5 @@
 //! `throughput`: one session that floods, one subscriber.
 
-use std::path::Path;
 use std::time::Instant;
 
 use clap::Parser;
@@ -10,7 +9,7 @@ use super::machine::cpu_time;
 use super::relay::{Relay, SIDES, Side, Sides};
 use super::report::{Against, Report};
 use super::subscriber::ReadBuffer;
-use super::{Outcome, PATIENCE};
+use super::{Outcome, PATIENCE, Programs};
 
 #[derive(Parser)]
 pub(crate) struct Options {
@@ -19,12 +18,12 @@ pub(crate) struct Options {
     events: u64,
 }
 
-pub(crate) async fn measure(options: &Options, agent: &Path, rounds: usize) -> Outcome<Report> {
+pub(crate) async fn measure(options: &Options, programs: &Programs, rounds: usize) -> Outcome<Report> {
     let mut report = Report::new("throughput");
     let (mut rate, mut cpu) = (Sides::default(), Sides::default());
     for _ in 0..rounds {
         for side in SIDES {
-            let (events_per_s, cpu_us) = timeout(PATIENCE, flood(side, agent, options.events)).await??;
+            let (events_per_s, cpu_us) = timeout(PATIENCE, flood(side, programs, options.events)).await??;
             rate.push(side, events_per_s);
             cpu.push(side, cpu_us);
         }
@@ -36,8 +35,8 @@ pub(crate) async fn measure(options: &Options, agent: &Path, rounds: usize) -> O
 
 /// Events in a second, and the relay's processor time for one in µs.
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-async fn flood(side: Side, agent: &Path, events: u64) -> Outcome<(f64, f64)> {
-    let mut relay = Relay::start(side, agent, 1).await?;
+async fn flood(side: Side, programs: &Programs, events: u64) -> Outcome<(f64, f64)> {
+    let mut relay = Relay::start(side, programs, 1).await?;
     let subscriber = relay.subscribe(0, &ReadBuffer::new()).await?;
     let cpu_before = cpu_time(relay.pid()?)?;
     let begin = Instant::now();
