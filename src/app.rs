@@ -6,6 +6,7 @@
 
 mod adapters;
 mod launcher;
+mod trial;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
 use self::launcher::{GooseLauncher, GooseSettings};
+pub use self::trial::{Trial, try_goose};
 use crate::acp::Redactor;
 use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
@@ -28,12 +30,15 @@ use crate::http::auth::{self, Callers};
 use crate::http::stream::OpenStreams;
 use crate::http::{Api, HttpSettings, gate, server};
 use crate::process::Spawner;
-use crate::session::agent::{AgentLauncher, LaunchError, LaunchSpec, LaunchedAgent};
+use crate::session::agent::LaunchError;
 use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
 use crate::session::registry::{Registry, SessionSettings};
 use crate::shutdown::Tasks;
 use crate::store::{OpenError, SqliteStore, StoreConfig, Synchronous};
+
+/// How long callers may take to read the end of their answers, once no turn runs any more.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long, after everything was told to end at once, it may take.
 const HARD_END: Duration = Duration::from_secs(5);
@@ -119,6 +124,7 @@ impl App {
         let dir = &config.storage.dir;
         let storage = |source| StartError::Storage { dir: dir.clone(), source };
         launcher::make_private_folder(dir).map_err(storage)?;
+        warn_if_open_to_others(dir).map_err(storage)?;
         let store = open_store(config, tasks).await?;
         let callers = callers(config, dir).map_err(|error| match error {
             CallersError::Tokens(error) => StartError::Tokens(error),
@@ -186,19 +192,27 @@ impl App {
         let registry = api.registry.clone();
         let settings = Arc::clone(&api.settings);
         let router = crate::http::router(api);
-        let serving = {
-            let tasks = tasks.clone();
-            async move { server::serve(listener, router, &settings, &tasks).await }
-        };
-        tasks.spawn(serving);
+        let closing = CancellationToken::new();
+        let serving = tasks.spawn({
+            let (tasks, closing) = (tasks.clone(), closing.clone());
+            async move { server::serve(listener, router, &settings, &tasks, &closing).await }
+        });
         tasks.soft().cancelled().await;
-        tracing::info!("stopping: no new sessions and turns are taken");
+        let grace = humantime::format_duration(shutdown_grace);
+        tracing::info!(
+            "stopping: nothing new is taken, running turns may end within {grace}; a second signal ends them at once"
+        );
         let all_ended = tokio::select! {
             ended = tokio::time::timeout(shutdown_grace, registry.all_ended()) => ended.is_ok(),
             () = tasks.hard().cancelled() => false,
         };
         if !all_ended {
             tracing::warn!("running turns are interrupted");
+        }
+        closing.cancel();
+        // Callers get what is on its way to them, unless they do not take it.
+        if all_ended && tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
+            tracing::warn!("callers that did not take their answers are cut off");
         }
         tasks.hard().cancel();
         let ended = tokio::time::timeout(HARD_END, async {
@@ -214,6 +228,20 @@ impl App {
             }
         }
     }
+}
+
+/// A folder that was there before may be one in which others can put a token or a database of theirs.
+fn warn_if_open_to_others(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(dir)?.permissions().mode() & 0o777;
+    if mode & 0o022 != 0 {
+        tracing::warn!(
+            dir = %dir.display(),
+            mode = %format_args!("{mode:o}"),
+            "other users can write in the storage folder: take that from them (chmod 700)"
+        );
+    }
+    Ok(())
 }
 
 /// Opens the store on a thread that may wait for the disk.
@@ -377,58 +405,4 @@ async fn remove_orphans(dir: &Path, registry: &Registry, tasks: &Tasks) {
     if let Err(error) = removed.await {
         tracing::error!(%error, "looking for deleted sessions' folders failed");
     }
-}
-
-/// Starts a goose as a session would get it, in a home of its own, and ends it again: what `gander check` shows.
-pub async fn try_goose(config: &Config, tasks: &Tasks) -> Result<Trial, StartError> {
-    let dir = config.storage.dir.join(format!("check-{}", std::process::id()));
-    let mut config = config.clone();
-    config.storage.dir.clone_from(&dir);
-    launcher::make_private_folder(&dir).map_err(|source| StartError::Storage { dir: dir.clone(), source })?;
-    let launcher = launcher(&config, None, spawner(&dir, tasks)?, tasks);
-    let program = launcher.find().await;
-    let session = match &program {
-        Ok(_) => Some(try_session(&launcher, &config).await),
-        Err(_) => None,
-    };
-    if let Err(error) = std::fs::remove_dir_all(&dir) {
-        tracing::warn!(path = %dir.display(), %error, "a folder is left");
-    }
-    Ok(Trial { program, session })
-}
-
-/// What [`try_goose`] saw.
-pub struct Trial {
-    /// The program and its version.
-    pub program: Result<(PathBuf, Version), LaunchError>,
-    /// What a session would get; `None` without a usable program.
-    pub session: Option<Result<crate::session::agent::AgentFacts, LaunchError>>,
-}
-
-async fn try_session(
-    launcher: &GooseLauncher,
-    config: &Config,
-) -> Result<crate::session::agent::AgentFacts, LaunchError> {
-    let spec = LaunchSpec {
-        cwd: None,
-        mode: config.goose.mode,
-        provider: config.goose.provider.clone(),
-        model: config.goose.model.clone(),
-        builtins: None,
-        disabled_extensions: Vec::new(),
-        env: std::collections::BTreeMap::new(),
-    };
-    let (events, mut said) = tokio::sync::mpsc::channel(1);
-    let start = AgentLauncher::launch(launcher, SessionId::new(), spec, events, CancellationToken::new());
-    tokio::pin!(start);
-    // What it says has to be taken for it to go on.
-    let LaunchedAgent { agent, facts, .. } = loop {
-        tokio::select! {
-            started = &mut start => break started?,
-            Some(_) = said.recv() => {}
-        }
-    };
-    said.close();
-    agent.end(config.goose.end_grace).await;
-    Ok(facts)
 }

@@ -183,23 +183,40 @@ fn welcome(welcome: &Welcome) -> String {
         (false, Some(provider)) => writeln!(text, "provider {provider}"),
         (false, None) => writeln!(text, "no provider is set up: set goose.provider, or try --demo"),
     };
-    let authorization = match token_file {
+    let (token, authorization) = match token_file {
         Some(file) => {
-            let file = file.display();
-            let _ = writeln!(text, "token in {file}\n\nTry:\n  TOKEN=$(cat '{file}')");
-            " -H \"Authorization: Bearer $TOKEN\""
+            let _ = writeln!(text, "token in {}", file.display());
+            (format!(" TOKEN=$(cat {})", shell_quoted(file)), " -H \"Authorization: Bearer $TOKEN\"")
         }
         None if *auth_required => {
-            let _ = writeln!(text, "tokens from the tokens file\n\nTry, with one of them in TOKEN:");
-            " -H \"Authorization: Bearer $TOKEN\""
+            let _ = writeln!(text, "tokens from the tokens file");
+            (" TOKEN='one of the tokens'".into(), " -H \"Authorization: Bearer $TOKEN\"")
         }
         None => {
-            let _ = writeln!(text, "no token is needed (auth.required = false)\n\nTry:");
-            ""
+            let _ = writeln!(text, "no token is needed (auth.required = false)");
+            (String::new(), "")
         }
     };
-    let _ = writeln!(text, "  curl -s -X POST{authorization} http://{address}/v1/sessions\n");
+    // The id comes first in a session's JSON; `tee` shows the rest of it too.
+    let _ = writeln!(
+        text,
+        r#"
+Try, in another terminal:
+  GANDER=http://{address}{token}
+  ID=$(curl -s -X POST{authorization} $GANDER/v1/sessions | tee /dev/stderr | cut -d'"' -f4)
+  curl -sN{authorization} -H 'Accept: text/event-stream' \
+    -H 'Content-Type: application/json' -d '{{"prompt":"Have a look around."}}' $GANDER/v1/sessions/$ID/turns
+When the agent asks before it uses a tool, in a third one: the same GANDER and TOKEN, then
+  curl -s{authorization} "$GANDER/v1/permissions?state=pending"
+README.md goes on from there; the whole interface is in $GANDER/openapi.json
+"#
+    );
     text
+}
+
+/// A path as one word of a shell's command line.
+fn shell_quoted(path: &std::path::Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
 fn check(config: &Config) -> Result<(), Failure> {
@@ -235,7 +252,11 @@ fn check(config: &Config) -> Result<(), Failure> {
             0
         }
         Some(Err(LaunchError::ProviderNotConfigured { detail })) => {
-            let _ = writeln!(text, "provider   {detail}");
+            let _ = writeln!(text, "provider   none is set up: {detail}");
+            let _ = writeln!(
+                text,
+                "           set goose.provider, goose.model and the provider's key, or try `gander serve --demo`"
+            );
             NO_PROVIDER
         }
         Some(Err(error)) => {
@@ -290,4 +311,40 @@ async fn ask_health(address: SocketAddr) -> std::io::Result<String> {
     let mut answer = Vec::new();
     stream.take(4096).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_first_calls_can_be_pasted_and_show_how_to_go_on() {
+        let mut said = Welcome {
+            address: "127.0.0.1:4665".parse().unwrap(),
+            token_file: Some(PathBuf::from("/a b/it's/token")),
+            auth_required: true,
+            goose: Err(LaunchError::Cancelled),
+            provider: None,
+            demo: true,
+        };
+        let text = welcome(&said);
+        assert!(text.contains(r"  GANDER=http://127.0.0.1:4665 TOKEN=$(cat '/a b/it'\''s/token')"), "{text}");
+        assert_eq!(text.matches(r#" -H "Authorization: Bearer $TOKEN""#).count(), 3, "{text}");
+        assert!(
+            text.contains(r#"-d '{"prompt":"Have a look around."}' $GANDER/v1/sessions/$ID/turns"#),
+            "{text}"
+        );
+        said.token_file = None;
+        assert!(welcome(&said).contains("  GANDER=http://127.0.0.1:4665 TOKEN='one of the tokens'\n"));
+        said.auth_required = false;
+        assert!(!welcome(&said).contains("TOKEN="));
+    }
+
+    #[test]
+    fn a_quoted_path_is_one_word() {
+        assert_eq!(shell_quoted(Path::new("/a b/$c")), "'/a b/$c'");
+        assert_eq!(shell_quoted(Path::new("it's")), r"'it'\''s'");
+    }
 }

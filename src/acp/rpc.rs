@@ -62,6 +62,12 @@ impl LineSplitter {
         }
     }
 
+    /// The beginning of the unfinished line and its length so far, once that is more than a line may have. It may never
+    /// end, so whoever can tell from this much that it is no good need not wait for the rest.
+    pub(super) fn unfinished_too_long(&self) -> Option<(&[u8], u64)> {
+        (self.is_too_long() && self.line.len() == HEAD_BYTES).then_some((&self.line, self.bytes))
+    }
+
     fn keep(&mut self, part: &[u8]) {
         self.bytes += part.len() as u64;
         if self.is_too_long() {

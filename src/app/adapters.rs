@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::launcher::GooseLauncher;
-use crate::goose::catalogue::EXTENSIONS;
-use crate::goose::extensions::{ExtensionChoice, ExtensionLevel};
-use crate::http::host::{AgentProgram, AgentUnusable, Extension, HostFacts};
+use crate::goose::catalogue::{self, EXTENSIONS};
+use crate::goose::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
+use crate::http::host::{AgentProgram, AgentUnusable, Extension, ExtensionRefusal, ExtensionWish, HostFacts};
 use crate::http::idempotency::{AnswerKey, Begin, BodyHash, RememberedAnswers, StoredAnswer};
 use crate::session::agent::BoxFuture;
 use crate::session::id::Timestamp;
@@ -103,5 +103,19 @@ impl HostFacts for Host {
                 provides: extension.provides.into(),
             })
             .collect()
+    }
+
+    fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal> {
+        if catalogue::find(name).is_none() {
+            return Err(ExtensionRefusal::Unknown { nearest: catalogue::nearest(name) });
+        }
+        if wish == ExtensionWish::BeWithout {
+            return Ok(());
+        }
+        let session = ExtensionLevel { builtins: Some(vec![name.to_owned()]), disabled: Vec::new() };
+        match ExtensionChoice::resolve(&self.extensions, &session) {
+            Ok(_) => Ok(()),
+            Err(DisabledByServer { .. }) => Err(ExtensionRefusal::SwitchedOff),
+        }
     }
 }

@@ -377,7 +377,9 @@ fn described(status: ExitStatus) -> String {
 }
 
 fn not_spawned(error: &SpawnError) -> LaunchError {
-    tracing::error!(%error, "goose cannot be run");
+    // The cause says what an operator has to change, e.g. that too many files are open.
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    tracing::error!(%error, cause, "goose cannot be run");
     failed(match error {
         SpawnError::ProgramNotFound { .. } => "goose was not found: set goose.command to its path",
         SpawnError::NotExecutable { .. } => "what goose.command names cannot be executed",

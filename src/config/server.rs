@@ -16,8 +16,8 @@ pub struct ServerSettings {
     /// The address to listen on.
     #[serde(deserialize_with = "parse::socket_address")]
     pub listen: SocketAddr,
-    /// Hosts that a request without a token may name besides the listen address and localhost, in lower
-    /// case, with or without a port.
+    /// Hosts that a request without a token may name besides this machine's own names, in lower case, with
+    /// or without a port. Empty: the listen address.
     #[serde(deserialize_with = "parse::list")]
     pub allowed_hosts: Vec<String>,
     /// Origins of browsers that may call, as `scheme://host[:port]` in lower case.

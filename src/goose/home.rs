@@ -20,6 +20,8 @@ use super::catalogue::key_of;
 /// What goose remembers of "always allow" and "never allow" is for nobody else to inherit.
 const PERMISSIONS: &str = "permission.yaml";
 const CONFIGURATION: &str = "config.yaml";
+/// Where goose and its tools put temporary files, within the home.
+const TEMPORARY: &str = "tmp";
 
 /// The most that a home may start with, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
@@ -83,7 +85,14 @@ pub enum MalformedReason {
     NoExtensions,
 }
 
-/// Makes the home: `root` itself (0700, it must not exist yet) and in it `config/`, a copy of `config_dir`
+/// The folder for temporary files of the home `root`. goose keeps the output of shell commands in its temporary folder
+/// and leaves it behind when it is killed (measured), so that it has to be where [`remove`] takes it away.
+#[must_use]
+pub fn temporary_folder(root: &Path) -> PathBuf {
+    root.join(TEMPORARY)
+}
+
+/// Makes the home: `root` itself (0700, it must not exist yet) and in it an empty `tmp/` and `config/`, a copy of `config_dir`
 /// without its `permission.yaml` and with the extensions in `switched_off` (catalogue keys) switched off.
 /// No `config_dir`, or one that does not exist, is an empty one. Files are 0600; a symbolic link is followed
 /// when it leads to a file; what is neither file nor folder is left out.
@@ -101,6 +110,7 @@ pub fn prepare(
         made.map_err(io_error("make", parent))?;
     }
     make_folder(root)?;
+    make_folder(&temporary_folder(root))?;
     let target = root.join("config");
     make_folder(&target)?;
     let mut configuration = None;

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::catalogue::key_of;
 use super::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
+use super::home;
 use crate::session::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, NoticeLevel};
 
 /// What the server's configuration says about every goose.
@@ -51,6 +52,7 @@ impl LaunchSettings {
         set("GOOSE_DISABLE_KEYRING", "1");
         set("GOOSE_TELEMETRY_ENABLED", "false");
         set("GOOSE_PATH_ROOT", &home.to_string_lossy());
+        set("TMPDIR", &home::temporary_folder(home).to_string_lossy());
         set("GOOSE_MODE", spec.mode.as_str());
         if let Some(provider) = &spec.provider {
             set("GOOSE_PROVIDER", provider);
@@ -144,7 +146,12 @@ mod tests {
                 builtins: Some(vec!["todo".into(), "memory".into()]),
                 disabled: Vec::new(),
             },
-            inherited: pairs(&[("PATH", "/bin"), ("GOOSE_MODE", "auto"), ("OPENAI_API_KEY", "k")]),
+            inherited: pairs(&[
+                ("PATH", "/bin"),
+                ("GOOSE_MODE", "auto"),
+                ("OPENAI_API_KEY", "k"),
+                ("TMPDIR", "/tmp"),
+            ]),
             last: pairs(&[("GOOSE_DISABLE_KEYRING", "0"), ("GOOSE_MAX_TURNS", "5")]),
         }
     }
@@ -182,6 +189,7 @@ mod tests {
                 "GOOSE_TEMPERATURE=0",
                 "OPENAI_API_KEY=k",
                 "PATH=/bin",
+                "TMPDIR=/home/of/session/tmp",
             ]
         );
         assert_eq!(launch.switched_off, ["extensionmanager", "memory", "summon"].map(str::to_owned).into());

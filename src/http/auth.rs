@@ -28,7 +28,7 @@ use tokens::{FileMark, TokenEntry, TokenSet};
 use super::Api;
 use super::problem::{Code, Problem};
 use super::request::Identifier;
-use crate::session::handle::SessionHandle;
+use crate::session::handle::{Refusal, SessionHandle};
 use crate::session::id::SessionId;
 use crate::shutdown::Tasks;
 
@@ -212,7 +212,7 @@ impl Callers {
         if !matches!(&*self.0, Source::Tokens { file: Some(_), .. }) {
             return;
         }
-        let (callers, stop) = (self.clone(), tasks.soft().clone());
+        let (callers, stop) = (self.clone(), tasks.hard().clone());
         tasks.spawn(async move {
             while stop.run_until_cancelled(tokio::time::sleep(WATCH_EVERY)).await.is_some() {
                 callers.refresh();
@@ -296,7 +296,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// The session that a caller names in a path: 404 for what is no id, what does not exist and what is somebody else's.
 pub fn session_of(api: &Api, caller: &Caller, id: &str) -> Result<SessionHandle, Problem> {
-    let session = api.registry.find(SessionId::identify(id)?).ok_or_else(SessionId::not_found)?;
+    let id = SessionId::identify(id)?;
+    let session = api.registry.find(id).ok_or_else(|| {
+        // A session that is let go when gander stops is not lost: it is there again after the start.
+        if api.tasks.soft().is_cancelled() { Refusal::Draining.into() } else { SessionId::not_found() }
+    })?;
     if caller.may_see(session.owner()) { Ok(session) } else { Err(SessionId::not_found()) }
 }
 

@@ -160,13 +160,14 @@ pub(super) fn event_stream(
     sse_response(subscription, counted)
 }
 
-/// Done when gander stops or the caller's token is taken away.
+/// Done when everything has to end at once or the caller's token is taken away. When gander stops, each session closes
+/// its log once its turn is over, and its streams end behind the last event.
 fn ended(api: &Api, caller: &Caller) -> Ended {
-    let soft = api.tasks.soft().clone();
+    let hard = api.tasks.hard().clone();
     let revoked = caller.revoked();
     Box::pin(async move {
         tokio::select! {
-            () = soft.cancelled() => {}
+            () = hard.cancelled() => {}
             () = revoked => {}
         }
     })

@@ -31,6 +31,33 @@ pub struct Extension {
     pub provides: String,
 }
 
+/// What a session wants with an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtensionWish {
+    /// To have it (`builtins`).
+    Have,
+    /// To be without it (`disabled_extensions`).
+    BeWithout,
+}
+
+/// Why a session cannot have its wish.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExtensionRefusal {
+    /// The agent has no such extension.
+    #[error("the agent has no extension of this name{}", did_you_mean(nearest))]
+    Unknown {
+        /// Names that look like it, the nearest first.
+        nearest: Vec<&'static str>,
+    },
+    /// A session may only narrow what the gateway's owner allows.
+    #[error("the gateway's owner has switched this extension off")]
+    SwitchedOff,
+}
+
+fn did_you_mean(nearest: &[&'static str]) -> String {
+    if nearest.is_empty() { String::new() } else { format!("; did you mean {}?", nearest.join(" or ")) }
+}
+
 /// What the gateway knows about itself and its host.
 pub trait HostFacts: Send + Sync + 'static {
     /// gander's own version.
@@ -50,4 +77,8 @@ pub trait HostFacts: Send + Sync + 'static {
 
     /// The extensions that a session can have, in the order to show them.
     fn extensions(&self) -> Vec<Extension>;
+
+    /// Whether a session can have its wish for an extension; `name` may be written in any way that the agent
+    /// understands.
+    fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal>;
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -102,6 +102,8 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
 async fn observe(request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let id_text = id.to_str().unwrap_or("");
+    // HTTP/2 knows no such header: there one stream ends without the others.
+    let closes_after_refusal = request.version() <= Version::HTTP_11;
     let span = tracing::info_span!("request", request_id = id_text);
     let mut line = LogLine::new(&request, span.clone());
     let mut response = next.run(request).instrument(span).await;
@@ -110,6 +112,11 @@ async fn observe(request: Request, next: Next) -> Response {
         // The problem was written before anybody could know the id.
         *response.body_mut() = Body::from(problem.body(Some(id_text)));
         response.headers_mut().remove(header::CONTENT_LENGTH);
+        if problem.code() == Code::BodyTooLarge && closes_after_refusal {
+            // The rest of the body is not read, so the connection ends here; a caller that is not told so
+            // would send its next request into it (RFC 9112, section 9.6).
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
     }
     line.answered(response.status(), problem);
     response.headers_mut().insert(REQUEST_ID, id);
@@ -156,7 +163,8 @@ impl Drop for LogLine {
         let _in_span = self.span.enter();
         let method = self.method.as_str();
         let path = self.path.as_ref().map_or("(no such path)", MatchedPath::as_str);
-        let ms = self.started.elapsed().as_secs_f64() * 1000.0;
+        // Tenths are fine enough, and a binary fraction's digits would only make the line long.
+        let ms = (self.started.elapsed().as_secs_f64() * 10_000.0).round() / 10.0;
         let code = self.problem.as_ref().map(|problem| problem.code().as_str());
         let Some(status) = self.status.map(|status| status.as_u16()) else {
             tracing::info!(method, path, ms, "the caller left before the answer");

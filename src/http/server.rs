@@ -26,6 +26,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::HttpSettings;
 use crate::shutdown::Tasks;
@@ -69,11 +70,19 @@ pub async fn bind(listen: SocketAddr) -> io::Result<Listener> {
     Ok(Listener { socket, address })
 }
 
-/// Serves until the soft shutdown. Connections end when their running requests have, on the hard shutdown at once; they
-/// run on `tasks`, which is what to wait for.
-pub async fn serve(listener: Listener, router: Router, settings: &HttpSettings, tasks: &Tasks) {
+/// Serves until `closing`, and then until every connection has ended: when its running requests have, on the hard
+/// shutdown at once.
+///
+/// Not until the soft shutdown: while turns still run, callers ask for them and answer what they ask.
+pub async fn serve(
+    listener: Listener,
+    router: Router,
+    settings: &HttpSettings,
+    tasks: &Tasks,
+    closing: &CancellationToken,
+) {
     let places = Arc::new(Semaphore::new(settings.max_connections));
-    let connections = Connections::new(router, settings.header_timeout, tasks.clone());
+    let connections = Connections::new(router, settings.header_timeout, tasks.clone(), closing.clone());
     let accepting = async {
         loop {
             // The semaphore is never closed.
@@ -88,7 +97,11 @@ pub async fn serve(listener: Listener, router: Router, settings: &HttpSettings, 
             }
         }
     };
-    tasks.soft().run_until_cancelled(accepting).await;
+    closing.run_until_cancelled(accepting).await;
+    drop(listener);
+    // Each connection gives its place back at its end. More places than a u32 has are more than a socket has ports.
+    let every = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
+    let _all_ended = places.acquire_many(every).await;
 }
 
 /// The peer gave up before it was accepted: nothing is wrong here.
@@ -102,10 +115,11 @@ struct Connections {
     builder: Builder<OnTasks>,
     header_timeout: Duration,
     tasks: Tasks,
+    closing: CancellationToken,
 }
 
 impl Connections {
-    fn new(router: Router, header_timeout: Duration, tasks: Tasks) -> Self {
+    fn new(router: Router, header_timeout: Duration, tasks: Tasks, closing: CancellationToken) -> Self {
         let mut builder = Builder::new(OnTasks(tasks.clone()));
         builder
             .http1()
@@ -121,7 +135,7 @@ impl Connections {
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT);
-        Self { router, builder, header_timeout, tasks }
+        Self { router, builder, header_timeout, tasks, closing }
     }
 
     fn spawn(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
@@ -133,6 +147,7 @@ impl Connections {
         let service = Asked { inner: TowerToHyperService::new(self.router.clone()), asked };
         let (builder, header_timeout, tasks) =
             (self.builder.clone(), self.header_timeout, self.tasks.clone());
+        let closing = self.closing.clone();
         self.tasks.spawn(async move {
             let _place = place;
             let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -141,7 +156,7 @@ impl Connections {
                 // In this order, so that a hard shutdown is not put off by traffic.
                 tokio::select! {
                     biased;
-                    () = tasks.soft().cancelled() => connection.as_mut().graceful_shutdown(),
+                    () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
                     ended = connection.as_mut() => return ended,
                     () = silent => return Ok(()),
                 }

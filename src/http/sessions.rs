@@ -97,7 +97,7 @@ pub async fn create_session(
         Some(cwd) => Some(bodies::usable_cwd(cwd, &api.settings).await),
         None => None,
     };
-    let new = match (body.check(caller.name(), &api.settings), cwd.transpose()) {
+    let new = match (body.check(caller.name(), &api.settings, api.host.as_ref()), cwd.transpose()) {
         (Ok(mut new), Ok(cwd)) => {
             new.launch.cwd = cwd;
             new

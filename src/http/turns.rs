@@ -136,13 +136,13 @@ pub async fn create_turn(
     Ok(response)
 }
 
-/// 200 with the finished turn, or 202 with the turn as it is when the time is up or the gateway stops.
+/// 200 with the finished turn, or 202 with the turn as it is when the time is up or everything has to end at once.
 async fn finished_in_time(api: &Api, session: &SessionHandle, turn: Turn, wait: Duration) -> Response {
     let ended = tokio::select! {
         biased;
         ended = session.turn_ended(turn.id) => ended.ok(),
         () = tokio::time::sleep(wait) => None,
-        () = api.tasks.soft().cancelled() => None,
+        () = api.tasks.hard().cancelled() => None,
     };
     match ended {
         Some(turn) => Json(turn).into_response(),

@@ -4,6 +4,7 @@
 //! are committed sends commands to the agent and answers callers. Agent events are appended without waiting for the
 //! commit, so that the next batch is read meanwhile; the store bounds how much may be under way.
 
+mod child;
 mod ending;
 mod settings;
 
@@ -13,8 +14,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::child::Child;
 use super::agent::{
-    Agent, AgentEvent, AgentEvents, AgentExit, AgentLauncher, LaunchError, LaunchedAgent, Notice, NoticeLevel,
+    AgentEvent, AgentEvents, AgentExit, AgentLauncher, LaunchError, LaunchedAgent, Notice, NoticeLevel,
 };
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp, TurnId};
@@ -46,40 +48,8 @@ pub(super) struct SessionActor {
     pub(super) event_queue: usize,
     /// Why the log takes nothing more.
     pub(super) broken: Option<StoreError>,
-    /// Takes the session off the registry.
-    pub(super) forget: Box<dyn FnOnce() + Send + Sync>,
-}
-
-/// The agent's side of the actor.
-struct Child {
-    agent: Option<Arc<dyn Agent>>,
-    events: mpsc::Receiver<AgentEvents>,
-    /// Ends a start that is under way.
-    cancel: CancellationToken,
-    /// The agent's end, when it came before the news of its start.
-    early_exit: Option<AgentExit>,
-    /// The place among the running agents.
-    permit: Option<OwnedSemaphorePermit>,
-    /// Whether the start is under way.
-    launching: bool,
-    /// Whether the agent may still say something.
-    listening: bool,
-}
-
-impl Child {
-    /// No agent, and none to come.
-    fn none() -> Self {
-        let (_, events) = mpsc::channel(1);
-        Self {
-            agent: None,
-            events,
-            cancel: CancellationToken::new(),
-            early_exit: None,
-            permit: None,
-            launching: false,
-            listening: false,
-        }
-    }
+    /// Takes the session off the registry; taken when that is done.
+    pub(super) forget: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 enum Input {
@@ -113,7 +83,7 @@ impl SessionActor {
             ..Child::none()
         };
         if self.append(&mut step).await.is_err() {
-            (self.forget)();
+            self.leave_registry();
             return;
         }
         let launch =
@@ -136,7 +106,7 @@ impl SessionActor {
             if let Err(error) = self.finish_delete(&owner, &mut child, &mut results).await {
                 tracing::error!(session = %self.log.session(), %error, "a deletion begun earlier could not be finished");
             }
-            (self.forget)();
+            self.leave_registry();
             return;
         }
         let mut step = Step::new(Timestamp::now());
@@ -174,6 +144,11 @@ impl SessionActor {
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(&mut child, result).await,
                 Input::Finished(Finished::Patch { by, patch, reply, result }) => {
+                    // What the agent told of its settings on the way comes first: the caller gets them as they are.
+                    for _ in 0..child.events.len() {
+                        let Ok(events) = child.events.try_recv() else { break };
+                        self.agent_events(&mut child, events).await;
+                    }
                     self.patched(&mut child, by, &patch, reply, result).await
                 }
                 Input::Command(command) => self.command(&mut child, command, &finished, &mut results).await,
@@ -189,7 +164,13 @@ impl SessionActor {
                 break;
             }
         }
-        (self.forget)();
+        self.leave_registry();
+    }
+
+    fn leave_registry(&mut self) {
+        if let Some(forget) = self.forget.take() {
+            forget();
+        }
     }
 
     async fn launched(&mut self, child: &mut Child, result: Result<LaunchedAgent, LaunchError>) -> Next {
@@ -329,6 +310,8 @@ impl SessionActor {
                 if let Err(error) = &result {
                     tracing::error!(session = %self.log.session(), %error, "a session could not be deleted whole");
                 }
+                // First, so that a caller who has the answer does not find the session any more.
+                self.leave_registry();
                 let _ = reply.send(result.map_err(Refusal::Store));
                 Next::End
             }

@@ -202,7 +202,7 @@ pub enum AgentCommand {
     SetMode {
         /// To what.
         mode: Mode,
-        /// Told when the agent has answered.
+        /// Told when the agent has answered, behind the events it sent before.
         done: oneshot::Sender<Result<(), AgentFailure>>,
     },
     /// Changes a setting.
@@ -211,7 +211,7 @@ pub enum AgentCommand {
         id: String,
         /// To what.
         value: String,
-        /// Told when the agent has answered, with all settings as they are now.
+        /// Told when the agent has answered, behind the events it sent before, with all settings as they are now.
         done: oneshot::Sender<Result<Vec<ConfigOption>, AgentFailure>>,
     },
 }

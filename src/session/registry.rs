@@ -106,6 +106,7 @@ impl Registry {
         let count = watch::Sender::new(0);
         let shared = Shared { store, launcher, settings, tasks, sessions, count, places, running };
         let registry = Self { shared: Arc::new(shared) };
+        let mut closing = Vec::new();
         for (number, mut record, last_event_id) in kept {
             // The session's record has its running turn without the prompt; the turn's own record has it.
             if let Some(turn) = &mut record.snapshot.current_turn
@@ -114,10 +115,18 @@ impl Registry {
                 *turn = whole;
             }
             let place = Arc::clone(&registry.shared.places).try_acquire_owned().ok();
+            let deleting = record.deleting;
             let machine = Machine::restore(record, last_event_id, registry.bounds());
             let (handle, actor) = registry.attach(machine, number, last_event_id, place);
+            if !deleting {
+                closing.push(handle.status.clone());
+            }
             registry.lock().insert(handle.id(), handle);
             registry.shared.tasks.spawn(actor.run_restored());
+        }
+        // Whoever asks now must not be told of turns that run no more. A task that has ended has nothing to close.
+        for mut status in closing {
+            let _ = status.wait_for(|status| status.state != SessionState::Starting).await;
         }
         Ok(registry)
     }
@@ -201,7 +210,7 @@ impl Registry {
             end_grace: shared.settings.end_grace,
             event_queue: shared.settings.event_queue,
             broken: None,
-            forget,
+            forget: Some(forget),
         };
         (handle, actor)
     }

@@ -151,6 +151,13 @@ impl Machine {
             SessionState::Failed => Phase::Failed,
             _ => Phase::Ready,
         };
+        // The notes are not kept. A call that is still open is taken for one of the turn that ran.
+        let turn = machine.current_turn();
+        let open = &machine.record.snapshot.open_tool_calls;
+        machine.tool_notes = open
+            .iter()
+            .map(|call| (call.id.clone(), ToolCallNotes { turn, ..ToolCallNotes::default() }))
+            .collect();
         machine
     }
 

@@ -2,7 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
+mod architecture;
+mod callers;
+mod command_line;
+mod ends;
+mod hostile;
+mod idempotency;
+mod openapi;
+mod permissions;
+mod plan;
+mod problems;
 mod process;
 mod replay;
+mod restart;
+mod sessions;
+mod streams;
 mod support;
 mod turns;

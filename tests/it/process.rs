@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 mod gateway;
-mod machine;
+pub(crate) mod machine;
 
 use machine::{Tag, Tools, eventually, field, signal};
 

@@ -20,7 +20,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub(crate) use events::{Event, EventStream, kinds};
+pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kinds, of_turn, only};
 
 /// How long a test waits for what must come. Nothing is asserted about the time itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -400,4 +400,23 @@ pub(crate) fn descendants(of: u32) -> Vec<u32> {
     }
     found.remove(0);
     found
+}
+
+/// The names of the tools that goose offered in a call to the model.
+pub(crate) fn offered_tools(model_call: &Value) -> Vec<String> {
+    let tools = model_call["tools"].as_array().cloned().unwrap_or_default();
+    tools.iter().map(|tool| text(&tool["function"]["name"])).collect()
+}
+
+impl Session<'_> {
+    /// PATCH; the status must be 200.
+    pub(crate) async fn patch(&self, body: &Value) -> Value {
+        answer(self.gander.request(Method::PATCH, &self.path("")).json(body), StatusCode::OK).await
+    }
+
+    /// Cancels a turn; the status must be 202.
+    pub(crate) async fn cancel(&self, turn: &Value) -> Value {
+        let path = self.path(&format!("/turns/{}/cancel", text(&turn["id"])));
+        answer(self.gander.request(Method::POST, &path), StatusCode::ACCEPTED).await
+    }
 }

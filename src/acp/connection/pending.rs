@@ -21,13 +21,16 @@ const ERROR_BYTES: usize = 2000;
 /// ACP's code for "authentication required".
 const AUTH_REQUIRED: i64 = -32000;
 
+/// Takes the answer to a request of gander.
+pub(super) type RequestAnswer = oneshot::Sender<Result<Box<RawValue>, AgentFailure>>;
+
 /// Who gets the answer to a request.
 #[derive(Debug)]
 pub(super) enum Pending {
     /// The core, as an event.
     Prompt(TurnId),
     /// Whoever waits for it.
-    Request(oneshot::Sender<Result<Box<RawValue>, AgentFailure>>),
+    Request(RequestAnswer),
 }
 
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
 use super::Connection;
-use super::pending::{Pending, failure_of};
+use super::pending::{Pending, RequestAnswer, failure_of};
 use super::writer::WriterEnds;
 use crate::acp::rpc::{self, Line, LineSplitter, Message, RpcError};
 use crate::acp::translate;
@@ -57,6 +57,9 @@ struct Inbox {
     connection: Arc<Connection>,
     filter: Box<dyn EventFilter>,
     batch: AgentEvents,
+    /// Answers to requests of gander. They are told behind the batch: whoever asked then finds in the events all that
+    /// the agent had said before (goose tells a setting's change ahead of its answer).
+    answers: Vec<(RequestAnswer, Result<Box<RawValue>, AgentFailure>)>,
     bad_lines: u64,
 }
 
@@ -70,7 +73,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         ends: WriterEnds,
     ) -> Self {
         let splitter = LineSplitter::new(connection.limits.line_bytes);
-        let inbox = Inbox { connection, filter, batch: Vec::new(), bad_lines: 0 };
+        let inbox = Inbox { connection, filter, batch: Vec::new(), answers: Vec::new(), bad_lines: 0 };
         Self { stdout, exit, events, ends, splitter, inbox }
     }
 
@@ -122,6 +125,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     async fn take(&mut self, buffer: &mut Vec<u8>) {
         let Self { splitter, inbox, .. } = self;
         splitter.push(buffer, |line| inbox.line(&line));
+        if let Some((head, bytes)) = splitter.unfinished_too_long().filter(|(head, _)| !is_update(head)) {
+            inbox.too_long(head, bytes);
+        }
         buffer.clear();
         self.send_batch().await;
     }
@@ -138,6 +144,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         // A core that does not listen any more is about to end the agent, which must not wait for a full pipe then.
         if !batch.is_empty() && self.events.send(batch).await.is_err() {
             debug!("nobody listens to the agent");
+        }
+        for (answer, outcome) in self.inbox.answers.drain(..) {
+            // Whoever asked may have gone meanwhile.
+            let _ = answer.send(outcome);
         }
     }
 
@@ -212,7 +222,7 @@ impl Inbox {
 
     fn too_long(&mut self, head: &[u8], bytes: u64) {
         let limit = self.connection.limits.line_bytes;
-        if rpc::method_of_head(head).is_some_and(|method| translate::is_session_update(&method)) {
+        if is_update(head) {
             warn!(bytes, limit, "an update of the agent is longer than the limit");
             let message = format!("an update of {bytes} bytes was left out: a line may have {limit}");
             let code = "update-dropped".to_owned();
@@ -257,10 +267,7 @@ impl Inbox {
                 let code = outcome.err().and_then(|failure| failure.code);
                 debug!(code, "an answer of the agent to nothing that is open");
             }
-            Some(Pending::Request(answer)) => {
-                // Whoever asked may have gone meanwhile.
-                let _ = answer.send(outcome.map(ToOwned::to_owned));
-            }
+            Some(Pending::Request(answer)) => self.answers.push((answer, outcome.map(ToOwned::to_owned))),
             Some(Pending::Prompt(turn)) => {
                 let result = outcome.and_then(|result| {
                     let result = translate::fields(Some(result));
@@ -312,4 +319,9 @@ impl Inbox {
         // The queue is full or closed: the agent has been given up or is about to end, and the reader will see that.
         let _ = self.connection.enqueue(line);
     }
+}
+
+/// Whether a line that begins like this is a session update, which can be left out.
+fn is_update(head: &[u8]) -> bool {
+    rpc::method_of_head(head).is_some_and(|method| translate::is_session_update(&method))
 }

@@ -332,6 +332,25 @@ async fn settings_and_cancel_are_sent() {
 }
 
 #[tokio::test]
+async fn an_answer_comes_behind_the_events_before_it() {
+    let mut peer = Peer::open_with(Limits::default(), 1 << 16, 1);
+    peer.start_session().await;
+    let mut answer = peer.set_mode(Mode::Chat);
+    let request = peer.sent().await;
+    peer.update("fills the queue").await;
+    tokio::task::yield_now().await;
+    let reply = json!({"id": request["id"], "result": {}});
+    peer.write(format!("{}\n{reply}\n", chunk("s", "before the answer")).as_bytes()).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(answer.try_recv().is_err(), "told ahead of an event");
+    assert_eq!(peer.text().await, "fills the queue");
+    assert_eq!(answer.await.unwrap(), Ok(()));
+    assert_eq!(peer.text().await, "before the answer");
+}
+
+#[tokio::test]
 async fn a_permission_request_is_answered_once_with_its_own_id() {
     let mut peer = Peer::with_session(Limits::default()).await;
     // An agent may use any id, and one twice.

@@ -6,7 +6,7 @@ use std::{fs, os::unix};
 use serde_yaml_ng::Value;
 use tempfile::TempDir;
 
-use super::{HomeError, prepare, remove};
+use super::{HomeError, prepare, remove, temporary_folder};
 
 struct Folders {
     config_dir: PathBuf,
@@ -52,6 +52,8 @@ fn a_home_without_a_start_has_only_the_switches() {
     assert_eq!(yaml(&fs::read_to_string(&path).unwrap()), yaml("extensions: {summon: {enabled: false}}"));
     assert_eq!((mode(&folders.root), mode(&folders.root.join("config")), mode(&path)), (0o700, 0o700, 0o600));
     assert_eq!(fs::read_dir(folders.root.join("config")).unwrap().count(), 1);
+    let temporary = temporary_folder(&folders.root);
+    assert_eq!((mode(&temporary), fs::read_dir(&temporary).unwrap().count()), (0o700, 0));
     let other = folders.root.with_file_name("two");
     prepare(&other, None, &names(&[])).unwrap();
     assert_eq!(yaml(&fs::read_to_string(other.join("config/config.yaml")).unwrap()), yaml("extensions: {}"));

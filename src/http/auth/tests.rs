@@ -213,7 +213,7 @@ async fn who_waits_learns_that_a_token_is_revoked_although_nobody_calls() {
     let bob_revoked = bob.revoked();
     disk.write(&entry("bob", "b", r#"roles = ["prompt"]"#));
     bob_revoked.await;
-    tasks.soft().cancel();
+    tasks.hard().cancel();
     tasks.finished().await;
 }
 

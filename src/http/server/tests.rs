@@ -9,6 +9,7 @@ use crate::http::fake_settings::settings;
 struct Bench {
     address: SocketAddr,
     tasks: Tasks,
+    closing: CancellationToken,
     serving: JoinHandle<()>,
     /// One permit for each held request that has begun.
     begun: Arc<Semaphore>,
@@ -31,9 +32,10 @@ impl Bench {
         let tasks = Tasks::new();
         let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.address();
-        let on = tasks.clone();
-        let serving = tasks.spawn(async move { serve(listener, router, &settings, &on).await });
-        Self { address, tasks, serving, begun, go }
+        let closing = CancellationToken::new();
+        let (on, until) = (tasks.clone(), closing.clone());
+        let serving = tasks.spawn(async move { serve(listener, router, &settings, &on, &until).await });
+        Self { address, tasks, closing, serving, begun, go }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -41,7 +43,7 @@ impl Bench {
     }
 
     async fn stopped(self) {
-        self.tasks.soft().cancel();
+        self.closing.cancel();
         self.tasks.finished().await;
     }
 }
@@ -159,7 +161,7 @@ async fn over_the_bound_a_connection_waits_for_another_to_end() {
 }
 
 #[tokio::test]
-async fn a_soft_shutdown_ends_idle_connections_and_lets_requests_finish() {
+async fn closing_ends_idle_connections_and_lets_requests_finish() {
     let bench = Bench::new(|_| {}).await;
     let (mut idle, mut silent, mut busy) =
         (bench.connect().await, bench.connect().await, bench.connect().await);
@@ -167,13 +169,19 @@ async fn a_soft_shutdown_ends_idle_connections_and_lets_requests_finish() {
     read_until(&mut idle, "hello").await;
     ask(&mut busy, "/held").await;
     bench.begun.acquire().await.unwrap().forget();
+    // As long as turns may still run, callers are served.
     bench.tasks.soft().cancel();
+    ask(&mut idle, "/").await;
+    read_until(&mut idle, "hello").await;
+    drop(bench.connect().await);
+    bench.closing.cancel();
     assert_eq!(read_to_end(&mut idle).await, "");
     assert_eq!(read_to_end(&mut silent).await, "");
-    bench.serving.await.unwrap();
+    assert!(!bench.serving.is_finished(), "a request is held");
     assert!(TcpStream::connect(bench.address).await.is_err());
     bench.go.add_permits(1);
     assert!(read_to_end(&mut busy).await.ends_with("held"));
+    bench.serving.await.unwrap();
     bench.tasks.finished().await;
 }
 
@@ -183,7 +191,7 @@ async fn a_hard_shutdown_ends_requests() {
     let mut busy = bench.connect().await;
     ask(&mut busy, "/held").await;
     bench.begun.acquire().await.unwrap().forget();
-    bench.tasks.soft().cancel();
+    bench.closing.cancel();
     bench.tasks.hard().cancel();
     assert_eq!(read_to_end(&mut busy).await, "");
     bench.tasks.finished().await;

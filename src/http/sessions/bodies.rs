@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use crate::http::HttpSettings;
+use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
 use crate::session::agent::{LaunchSpec, Mode};
 use crate::session::handle::SessionPatch;
@@ -117,7 +118,12 @@ impl CreateSession {
     }
 
     /// The session to make, but for its directory.
-    pub(super) fn check(self, owner: &str, settings: &HttpSettings) -> Result<NewSession, Faults> {
+    pub(super) fn check(
+        self,
+        owner: &str,
+        settings: &HttpSettings,
+        host: &dyn HostFacts,
+    ) -> Result<NewSession, Faults> {
         let mut check = Check::default();
         let title = self.title.inspect(|title| check.title(title));
         let metadata = self.metadata.unwrap_or_default();
@@ -128,9 +134,10 @@ impl CreateSession {
         let mode = self.mode.inspect(|mode| check.mode(*mode, settings)).unwrap_or(settings.default_mode);
         let provider = self.provider.inspect(|name| check.setting("provider", name));
         let model = self.model.inspect(|name| check.setting("model", name));
-        let builtins = self.builtins.inspect(|names| check.extensions("builtins", &names.0));
+        let builtins =
+            self.builtins.inspect(|names| check.extensions("builtins", &names.0, ExtensionWish::Have, host));
         let disabled = self.disabled_extensions.unwrap_or_default();
-        check.extensions("disabled_extensions", &disabled.0);
+        check.extensions("disabled_extensions", &disabled.0, ExtensionWish::BeWithout, host);
         let env = self.env.unwrap_or_default();
         for (name, value) in &env {
             check.env(name, value, settings);
@@ -297,9 +304,10 @@ impl Check {
         }
     }
 
-    fn extensions(&mut self, field: &str, names: &[String]) {
+    fn extensions(&mut self, field: &str, names: &[String], wish: ExtensionWish, host: &dyn HostFacts) {
         if names.len() > NAMES {
             self.refuse(format!("/{field}"), format!("must not have more than {NAMES} names"));
+            return;
         }
         for (index, name) in names.iter().enumerate() {
             // They become part of a command line: a name never looks like an option, or like two names.
@@ -307,6 +315,8 @@ impl Check {
             if name.is_empty() || name.len() > NAME_BYTES || name.starts_with('-') || !sane {
                 let detail = "must be an extension's name: letters, digits, _, - and . only";
                 self.refuse(format!("/{field}/{index}"), detail);
+            } else if let Err(refusal) = host.check_extension(name, wish) {
+                self.refuse(format!("/{field}/{index}"), format!("{name}: {refusal}"));
             }
         }
     }

@@ -73,12 +73,14 @@ async fn change(
     let (_, old_provider, old_model) = before;
     let result = set_all(agent, patch).await;
     if let Err(Refusal::SettingRefused { field, .. }) = &result {
-        // A new provider brings its own model, so both go back.
+        // A new provider brings its own model, so both go back. A refused model goes back too: the agent may have made
+        // another one of it (goose 1.52 reads `gpt-5-high` as `gpt-5` with an effort).
         let provider = patch.provider.as_ref().filter(|_| *field != "provider").and(old_provider);
-        let model = (patch.provider.is_some() || patch.model.is_some())
-            .then_some(old_model)
-            .flatten()
-            .filter(|_| *field == "mode" || (*field == "model" && patch.provider.is_some()));
+        let model = old_model.filter(|_| match *field {
+            "provider" => false,
+            "model" => true,
+            _ => patch.provider.is_some() || patch.model.is_some(),
+        });
         for (field, value) in [("provider", provider), ("model", model)] {
             let Some(value) = value else { continue };
             if let Err(failure) = set_option(agent, field, &value).await {
@@ -117,7 +119,7 @@ async fn set_option(agent: &dyn Agent, id: &str, value: &str) -> Result<(), Agen
     if set == Some(value) {
         return Ok(());
     }
-    let message = format!("the agent still has {id} = {}", set.unwrap_or("none"));
+    let message = format!("the agent made {} of it", set.unwrap_or("nothing"));
     Err(AgentFailure { class: TurnErrorClass::AgentError, code: None, message })
 }
 

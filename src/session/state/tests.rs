@@ -496,6 +496,8 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
         ["permission.resolved", "tool_call.finished", "turn.interrupted", "session.state"]
     );
     let ended = walk.last_turn();
+    let turns: Vec<Option<TurnId>> = walk.events.iter().map(|(_, turn, _)| *turn).collect();
+    assert_eq!(turns, [Some(ended.id), Some(ended.id), Some(ended.id), None]);
     assert_eq!(ended.error.unwrap().class, TurnErrorClass::GatewayRestarted);
     assert_eq!(walk.state(), SessionState::Failed);
     assert!(walk.machine.snapshot().pending_permissions.is_empty());

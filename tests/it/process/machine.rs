@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Waits until something is so; fails after a time in which it should have been so many times over.
-pub(super) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_so() {
         assert!(Instant::now() < deadline, "in vain: {what}");
@@ -18,23 +18,23 @@ pub(super) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A number that is a duration for `sleep`, a few months, and in no other command line.
-pub(super) struct Tag(String);
+pub(crate) struct Tag(String);
 
 impl Tag {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self(format!("9999999.{:08}{count:04}", std::process::id()))
     }
 
     /// The living processes that have the tag as an argument.
-    pub(super) fn running(&self) -> Vec<u32> {
+    pub(crate) fn running(&self) -> Vec<u32> {
         let tagged = |pid: &u32| command_line(*pid).contains(&self.0);
         processes().into_iter().filter(tagged).collect()
     }
 
     /// How many of them are a `sleep`, and not what is about to become one.
-    pub(super) fn sleeping(&self) -> usize {
+    pub(crate) fn sleeping(&self) -> usize {
         self.running().into_iter().filter(|pid| command_line(*pid)[0] == "sleep").count()
     }
 }
@@ -46,20 +46,20 @@ impl fmt::Display for Tag {
 }
 
 /// Four ways in which tools leave something running.
-pub(super) struct Tools {
-    pub(super) plain: Tag,
-    pub(super) session: Tag,
-    pub(super) unmarked: Tag,
-    pub(super) forked: Tag,
+pub(crate) struct Tools {
+    pub(crate) plain: Tag,
+    pub(crate) session: Tag,
+    pub(crate) unmarked: Tag,
+    pub(crate) forked: Tag,
 }
 
 impl Tools {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { plain: Tag::new(), session: Tag::new(), unmarked: Tag::new(), forked: Tag::new() }
     }
 
     /// For bash, on one line.
-    pub(super) fn script(&self) -> String {
+    pub(crate) fn script(&self) -> String {
         let Self { plain, session, unmarked, forked } = self;
         let python = "import os,sys; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); \
                       os.execvp(\"sleep\",[\"sleep\",sys.argv[1]])";
@@ -72,11 +72,11 @@ impl Tools {
         [&self.plain, &self.session, &self.unmarked, &self.forked]
     }
 
-    pub(super) async fn all_run(&self) {
+    pub(crate) async fn all_run(&self) {
         eventually("all tools run", || self.tags().iter().all(|tag| tag.sleeping() == 1)).await;
     }
 
-    pub(super) fn running(&self) -> Vec<u32> {
+    pub(crate) fn running(&self) -> Vec<u32> {
         self.tags().iter().flat_map(|tag| tag.running()).collect()
     }
 }
@@ -91,17 +91,17 @@ fn processes() -> Vec<u32> {
     numbers().filter(|pid| is_alive(*pid)).collect()
 }
 
-pub(super) fn is_alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|fields| fields[0] != "Z" && fields[0] != "X")
 }
 
 /// Direct children that live.
-pub(super) fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     processes().into_iter().filter(|pid| field(*pid, 4) == Some(parent)).collect()
 }
 
 /// Direct children that are dead but not reaped.
-pub(super) fn zombies_below(parent: u32) -> Vec<u32> {
+pub(crate) fn zombies_below(parent: u32) -> Vec<u32> {
     let children = numbers().filter(|pid| field(*pid, 4) == Some(parent));
     children.filter(|pid| stat(*pid).is_some_and(|fields| fields[0] == "Z")).collect()
 }
@@ -113,15 +113,15 @@ fn stat(pid: u32) -> Option<Vec<String>> {
 }
 
 /// A numeric field of `/proc/<pid>/stat`, counted from 1: 4 is the parent, 5 the group, 6 the session.
-pub(super) fn field(pid: u32, number: usize) -> Option<u32> {
+pub(crate) fn field(pid: u32, number: usize) -> Option<u32> {
     stat(pid)?.get(number - 3)?.parse().ok()
 }
 
-pub(super) fn command_line(pid: u32) -> Vec<String> {
+pub(crate) fn command_line(pid: u32) -> Vec<String> {
     strings(&format!("/proc/{pid}/cmdline"))
 }
 
-pub(super) fn environment(pid: u32) -> BTreeMap<String, String> {
+pub(crate) fn environment(pid: u32) -> BTreeMap<String, String> {
     let variables = strings(&format!("/proc/{pid}/environ"));
     let variables = variables.into_iter().filter(|variable| !variable.is_empty());
     variables.map(|variable| variable.split_once('=').map(|(n, v)| (n.into(), v.into())).unwrap()).collect()
@@ -135,7 +135,7 @@ fn strings(path: &str) -> Vec<String> {
 }
 
 /// Open descriptors, lowest first.
-pub(super) fn descriptors(pid: u32) -> Vec<u32> {
+pub(crate) fn descriptors(pid: u32) -> Vec<u32> {
     let numbers = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let mut numbers: Vec<u32> =
         numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -144,7 +144,7 @@ pub(super) fn descriptors(pid: u32) -> Vec<u32> {
 }
 
 /// Descriptors above standard error that every child of this process gets: its own parent left them open.
-pub(super) fn inherited_descriptors() -> Vec<u32> {
+pub(crate) fn inherited_descriptors() -> Vec<u32> {
     const CLOSE_ON_EXEC: u32 = 0o2_000_000;
     let goes_on = |number: &u32| {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
@@ -155,7 +155,7 @@ pub(super) fn inherited_descriptors() -> Vec<u32> {
     own.into_iter().filter(|number| *number > 2).filter(goes_on).collect()
 }
 
-pub(super) fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
 }

@@ -1,5 +1,7 @@
 //! A subscriber: reads server-sent events as they come.
 
+use std::collections::BTreeMap;
+
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use reqwest::RequestBuilder;
@@ -40,9 +42,7 @@ impl EventStream {
     pub(crate) async fn open(request: RequestBuilder) -> Self {
         let response = request.header("accept", "text/event-stream").send().await.unwrap();
         let status = response.status();
-        if !status.is_success() {
-            panic!("{status}: {}", response.text().await.unwrap());
-        }
+        assert!(status.is_success(), "{status}: {}", response.text().await.unwrap());
         let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
         assert!(content_type.starts_with("text/event-stream"), "{content_type}");
         Self { body: Box::pin(response.bytes_stream()), buffer: BytesMut::new(), asides: Vec::new() }
@@ -119,4 +119,58 @@ impl EventStream {
 /// The types of events, in order.
 pub(crate) fn kinds(events: &[Event]) -> Vec<&str> {
     events.iter().map(Event::kind).collect()
+}
+
+/// Fails unless every turn, tool call and permission that began has exactly one end, and the turn's is its last event.
+pub(crate) fn assert_all_ended_once(events: &[Event]) {
+    let mut turns: BTreeMap<String, usize> = BTreeMap::new();
+    let mut calls: BTreeMap<String, usize> = BTreeMap::new();
+    let mut permissions: BTreeMap<String, usize> = BTreeMap::new();
+    let id = |thing: &Value| thing["id"].as_str().unwrap().to_owned();
+    for event in events {
+        let data = &event.data;
+        if let Some(turn) = data["turn_id"].as_str() {
+            assert_ne!(turns.get(turn), Some(&1), "{data} comes after its turn's end");
+        }
+        let (ends, key) = match event.kind() {
+            "turn.started" | "turn.completed" | "turn.failed" | "turn.cancelled" | "turn.interrupted" => {
+                (&mut turns, id(&data["turn"]))
+            }
+            "tool_call.started" | "tool_call.finished" => (&mut calls, id(&data["tool_call"])),
+            "permission.requested" | "permission.resolved" => (&mut permissions, id(&data["permission"])),
+            _ => continue,
+        };
+        if event.kind().ends_with("started") || event.kind().ends_with("requested") {
+            assert_eq!(ends.insert(key, 0), None, "{data} begins twice");
+        } else {
+            let count = ends.get_mut(&key).unwrap_or_else(|| panic!("{data} never began"));
+            *count += 1;
+            assert_eq!(*count, 1, "{data} ends twice");
+        }
+    }
+    for (key, count) in turns.iter().chain(&calls).chain(&permissions) {
+        assert_eq!(*count, 1, "{key} never ended");
+    }
+}
+
+/// The events of one turn, without those that goose tells at moments of its own, such as its usage.
+pub(crate) fn of_turn(events: &[Event], turn: &Value) -> Vec<Event> {
+    let own = |kind: &str| matches!(kind, "usage.updated" | "commands.updated" | "session.updated");
+    let mut events = events.to_vec();
+    events.retain(|event| event.data["turn_id"] == turn["id"] && !own(event.kind()));
+    events
+}
+
+/// What the events of one type carry.
+pub(crate) fn carried<'events>(events: &'events [Event], kind: &str, field: &str) -> Vec<&'events Value> {
+    events.iter().filter(|event| event.kind() == kind).map(|event| &event.data[field]).collect()
+}
+
+/// The one event of a type.
+pub(crate) fn only<'events>(events: &'events [Event], kind: &str) -> &'events Event {
+    let mut found = events.iter().filter(|event| event.kind() == kind);
+    match (found.next(), found.next()) {
+        (Some(event), None) => event,
+        _ => panic!("not one {kind} in {:?}", kinds(events)),
+    }
 }

@@ -2,6 +2,45 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::http::fake_settings;
+use crate::http::host::{AgentProgram, AgentUnusable, Extension, ExtensionRefusal};
+use crate::session::agent::BoxFuture;
+
+/// A host whose agent has a few extensions, one of them switched off.
+struct FakeHost;
+
+impl HostFacts for FakeHost {
+    fn version(&self) -> &'static str {
+        "0"
+    }
+
+    fn transport(&self) -> &'static str {
+        "stdio"
+    }
+
+    fn demo(&self) -> bool {
+        false
+    }
+
+    fn agent(&self) -> BoxFuture<Result<AgentProgram, AgentUnusable>> {
+        Box::pin(std::future::ready(Err(AgentUnusable("none".into()))))
+    }
+
+    fn storage_writable(&self) -> BoxFuture<bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn extensions(&self) -> Vec<Extension> {
+        Vec::new()
+    }
+
+    fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal> {
+        match (name, wish) {
+            ("memory", ExtensionWish::Have) => Err(ExtensionRefusal::SwitchedOff),
+            ("todo" | "developer" | "apps" | "memory", _) => Ok(()),
+            _ => Err(ExtensionRefusal::Unknown { nearest: vec!["todo", "tom"] }),
+        }
+    }
+}
 
 fn settings() -> HttpSettings {
     HttpSettings {
@@ -15,7 +54,7 @@ fn settings() -> HttpSettings {
 
 fn create(body: Value) -> Result<NewSession, Vec<String>> {
     let body: CreateSession = serde_json::from_value(body).unwrap();
-    body.check("alice", &settings()).map_err(pointers)
+    body.check("alice", &settings(), &FakeHost).map_err(pointers)
 }
 
 fn patch(body: Value, metadata: Value) -> Result<SessionPatch, Vec<String>> {
@@ -77,6 +116,26 @@ fn the_gateways_model_goes_with_the_gateways_provider_only() {
     assert_eq!(model(json!({"provider": "openai"})).as_deref(), Some("gpt-4o"));
     assert_eq!(model(json!({"provider": "anthropic"})), None);
     assert_eq!(model(json!({"model": "m"})).as_deref(), Some("m"));
+}
+
+#[test]
+fn extensions_that_a_session_cannot_have_are_refused_each_at_its_place() {
+    let body = json!({"builtins": ["todo", "tod", "memory"], "disabled_extensions": ["memory", "x"]});
+    let body: CreateSession = serde_json::from_value(body).unwrap();
+    let faults = body.check("alice", &settings(), &FakeHost).unwrap_err();
+    let faults: Vec<(&str, &str)> =
+        faults.iter().map(|fault| (fault.pointer.as_str(), fault.detail.as_str())).collect();
+    assert_eq!(
+        faults,
+        [
+            ("/builtins/1", "tod: the agent has no extension of this name; did you mean todo or tom?"),
+            ("/builtins/2", "memory: the gateway's owner has switched this extension off"),
+            (
+                "/disabled_extensions/1",
+                "x: the agent has no extension of this name; did you mean todo or tom?"
+            ),
+        ]
+    );
 }
 
 #[test]

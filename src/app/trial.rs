@@ -1,0 +1,66 @@
+//! One start of goose for `gander check`, outside of any gateway.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::launcher::{GooseLauncher, make_private_folder};
+use super::{StartError, launcher, spawner};
+use crate::config::Config;
+use crate::goose::version::Version;
+use crate::session::agent::{AgentFacts, AgentLauncher, LaunchError, LaunchSpec, LaunchedAgent};
+use crate::session::id::SessionId;
+use crate::shutdown::Tasks;
+
+/// Starts a goose as a session would get it, in a home of its own, and ends it again: what `gander check` shows.
+pub async fn try_goose(config: &Config, tasks: &Tasks) -> Result<Trial, StartError> {
+    let dir = config.storage.dir.join(format!("check-{}", std::process::id()));
+    let mut config = config.clone();
+    config.storage.dir.clone_from(&dir);
+    make_private_folder(&dir).map_err(|source| StartError::Storage { dir: dir.clone(), source })?;
+    let launcher = launcher(&config, None, spawner(&dir, tasks)?, tasks);
+    let program = launcher.find().await;
+    let session = match &program {
+        Ok(_) => Some(try_session(&launcher, &config).await),
+        Err(_) => None,
+    };
+    if let Err(error) = std::fs::remove_dir_all(&dir) {
+        tracing::warn!(path = %dir.display(), %error, "a folder is left");
+    }
+    Ok(Trial { program, session })
+}
+
+/// What [`try_goose`] saw.
+pub struct Trial {
+    /// The program and its version.
+    pub program: Result<(PathBuf, Version), LaunchError>,
+    /// What a session would get; `None` without a usable program.
+    pub session: Option<Result<AgentFacts, LaunchError>>,
+}
+
+async fn try_session(launcher: &GooseLauncher, config: &Config) -> Result<AgentFacts, LaunchError> {
+    let spec = LaunchSpec {
+        cwd: None,
+        mode: config.goose.mode,
+        provider: config.goose.provider.clone(),
+        model: config.goose.model.clone(),
+        builtins: None,
+        disabled_extensions: Vec::new(),
+        env: BTreeMap::new(),
+    };
+    let (events, mut said) = mpsc::channel(1);
+    let start = AgentLauncher::launch(launcher, SessionId::new(), spec, events, CancellationToken::new());
+    tokio::pin!(start);
+    // What it says has to be taken for it to go on.
+    let LaunchedAgent { agent, facts, .. } = loop {
+        tokio::select! {
+            started = &mut start => break started?,
+            Some(_) = said.recv() => {}
+        }
+    };
+    said.close();
+    agent.end(config.goose.end_grace).await;
+    Ok(facts)
+}

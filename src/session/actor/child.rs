@@ -1,0 +1,40 @@
+//! What the actor holds of its agent.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::session::agent::{Agent, AgentEvents, AgentExit};
+
+/// The agent's side of the actor.
+pub(super) struct Child {
+    pub(super) agent: Option<Arc<dyn Agent>>,
+    pub(super) events: mpsc::Receiver<AgentEvents>,
+    /// Ends a start that is under way.
+    pub(super) cancel: CancellationToken,
+    /// The agent's end, when it came before the news of its start.
+    pub(super) early_exit: Option<AgentExit>,
+    /// The place among the running agents.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// Whether the start is under way.
+    pub(super) launching: bool,
+    /// Whether the agent may still say something.
+    pub(super) listening: bool,
+}
+
+impl Child {
+    /// No agent, and none to come.
+    pub(super) fn none() -> Self {
+        let (_, events) = mpsc::channel(1);
+        Self {
+            agent: None,
+            events,
+            cancel: CancellationToken::new(),
+            early_exit: None,
+            permit: None,
+            launching: false,
+            listening: false,
+        }
+    }
+}

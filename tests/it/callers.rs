@@ -1,0 +1,449 @@
+//! Who may call, and what everybody else sees: nothing.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::support::{EventStream, Gander, Session, Setup, answer, refusal, text};
+
+/// The token of the caller with this name.
+fn token(name: &str) -> String {
+    format!("token-of-{name}")
+}
+
+/// Writes a tokens file with these callers and their roles; no roles means the default ones.
+fn write_tokens(dir: &Path, callers: &[(&str, &[&str])]) {
+    let mut file = String::new();
+    for (name, roles) in callers {
+        let hash: String = Sha256::digest(token(name)).iter().fold(String::new(), |mut hex, byte| {
+            write!(hex, "{byte:02x}").unwrap();
+            hex
+        });
+        write!(file, "[[tokens]]\nname = \"{name}\"\nsha256 = \"{hash}\"\n").unwrap();
+        if !roles.is_empty() {
+            writeln!(file, "roles = {roles:?}").unwrap();
+        }
+    }
+    // Replaced in one step, as careful tools do: gander never sees half a file.
+    let draft = dir.join("tokens.draft");
+    fs::write(&draft, file).unwrap();
+    fs::rename(draft, dir.join("tokens.toml")).unwrap();
+}
+
+/// A gander on the fake agent with these callers. Its own requests are those of the first.
+async fn gander_of(callers: &[(&str, &[&str])]) -> Gander {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    write_tokens(dir.path(), callers);
+    let file = dir.path().join("tokens.toml").to_str().unwrap().to_owned();
+    let mut gander = Setup::fake().dir(dir).env("GANDER_AUTH__TOKENS_FILE", &file).start().await;
+    gander.token = token(callers[0].0);
+    gander
+}
+
+/// A session with a turn that waits for the answer to a permission request.
+async fn asking_session(gander: &Gander) -> (Session<'_>, Value, Value) {
+    let session = gander.session(&json!({"mode": "approve", "title": "Mine"})).await;
+    let mut events = session.events().await;
+    let turn = session.prompt("ask").await;
+    let permission = events.until("permission.requested").await.data["permission"].clone();
+    (session, turn, permission)
+}
+
+/// One call of the API, from its OpenAPI document.
+struct Call {
+    id: String,
+    method: Method,
+    path: String,
+}
+
+impl Call {
+    /// A request for it, by the caller with this name, about these things.
+    fn request(
+        &self,
+        gander: &Gander,
+        name: &str,
+        session: &str,
+        turn: &str,
+        permission: &str,
+    ) -> RequestBuilder {
+        let path = self
+            .path
+            .replace("{session_id}", session)
+            .replace("{turn_id}", turn)
+            .replace("{permission_id}", permission);
+        assert!(!path.contains('{'), "{path}: say here what this stands for");
+        // A new call whose body cannot be empty needs one here: without, it is refused for its body.
+        let body = match self.id.as_str() {
+            "createTurn" => json!({"prompt": "echo stolen"}),
+            "updateSession" => json!({"title": "stolen"}),
+            "answerPermission" => json!({"decision": "allow"}),
+            _ => json!({}),
+        };
+        let request = gander.request_as(&token(name), self.method.clone(), &path);
+        if self.method == Method::GET { request } else { request.json(&body) }
+    }
+
+    /// The role that it takes.
+    fn role(&self) -> &'static str {
+        match (&self.method, self.path.contains("/permissions")) {
+            (&Method::GET, _) => "read",
+            (_, true) => "approve",
+            _ => "prompt",
+        }
+    }
+}
+
+/// Every call that needs a token; those that end things come last.
+async fn calls(gander: &Gander) -> Vec<Call> {
+    let document =
+        answer(gander.client.get(format!("http://{}/openapi.json", gander.address)), StatusCode::OK).await;
+    let mut calls = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            if path.starts_with("/v1/") {
+                let method = method.to_ascii_uppercase().parse().unwrap();
+                calls.push(Call { id: text(&operation["operationId"]), method, path: path.clone() });
+            }
+        }
+    }
+    calls.sort_by_key(|call| (call.method != Method::GET, call.method == Method::DELETE));
+    assert!(calls.len() >= 17 && calls.last().unwrap().method == Method::DELETE);
+    calls
+}
+
+#[tokio::test]
+async fn another_callers_session_does_not_exist() {
+    let gander = gander_of(&[("alice", &[]), ("bob", &[]), ("root", &["admin"])]).await;
+    let (session, turn, permission) = asking_session(&gander).await;
+    let (turn, permission) = (text(&turn["id"]), text(&permission["id"]));
+    assert_eq!(session.now().await["owner"], "alice");
+    let before = session.log().await;
+    let bobs = answer(
+        gander.request_as(&token("bob"), Method::POST, "/v1/sessions").json(&json!({"title": "Bob's"})),
+        StatusCode::CREATED,
+    )
+    .await;
+    let bobs = text(&bobs["id"]);
+    let calls = calls(&gander).await;
+    let about_sessions = || calls.iter().filter(|call| call.path.contains("{session_id}"));
+    assert!(about_sessions().count() >= 12);
+    for call in about_sessions() {
+        let request = call.request(&gander, "bob", &session.id, &turn, &permission);
+        refusal(request, 404, "session-not-found").await;
+        // Its turns and permissions are not found through a session of one's own either.
+        if call.path.contains("{turn_id}") {
+            refusal(call.request(&gander, "bob", &bobs, &turn, ""), 404, "turn-not-found").await;
+        }
+        if call.path.contains("{permission_id}") {
+            refusal(call.request(&gander, "bob", &bobs, "", &permission), 404, "permission-not-found").await;
+        }
+    }
+    // Nothing of it had an effect, and the owner and an admin see everything.
+    assert_eq!(session.log().await, before);
+    assert_eq!(session.now().await["title"], "Mine");
+    for name in ["alice", "root"] {
+        for call in about_sessions().filter(|call| call.method == Method::GET && call.id != "streamEvents") {
+            answer(call.request(&gander, name, &session.id, &turn, &permission), StatusCode::OK).await;
+        }
+    }
+    // Lists have one's own only, an admin's everybody's.
+    for (name, sessions, permissions) in
+        [("alice", vec![&session.id], 1), ("bob", vec![&bobs], 0), ("root", vec![&bobs, &session.id], 1)]
+    {
+        let list = async |path: &str| {
+            answer(gander.request_as(&token(name), Method::GET, path), StatusCode::OK).await
+        };
+        let listed = list("/v1/sessions").await;
+        let ids: Vec<String> =
+            listed["sessions"].as_array().unwrap().iter().map(|one| text(&one["id"])).collect();
+        assert_eq!(ids.iter().collect::<Vec<_>>(), sessions, "{name}");
+        let pending = list("/v1/permissions?state=pending").await;
+        assert_eq!(pending["permissions"].as_array().unwrap().len(), permissions, "{name}");
+    }
+    // An admin may do everything, and is told as who did it.
+    let path = session.path(&format!("/permissions/{permission}"));
+    let request = gander.request_as(&token("root"), Method::POST, &path).json(&json!({"decision": "reject"}));
+    assert_eq!(answer(request, StatusCode::OK).await["outcome"]["by"], "caller:root");
+    let gone = gander.request_as(&token("root"), Method::DELETE, &session.path("")).send().await.unwrap();
+    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn every_call_takes_its_role() {
+    let others = [
+        ("not-read", &["prompt", "approve"]),
+        ("not-prompt", &["read", "approve"]),
+        ("not-approve", &["read", "prompt"]),
+    ];
+    let only = [("only-read", &["read"]), ("only-prompt", &["prompt"]), ("only-approve", &["approve"])];
+    let callers: Vec<(&str, &[&str])> = others
+        .iter()
+        .map(|(name, roles)| (*name, &roles[..]))
+        .chain(only.iter().map(|(name, roles)| (*name, &roles[..])))
+        .chain([("root", &["admin"][..])])
+        .collect();
+    let gander = gander_of(&callers).await;
+    let nothing = "01890000-0000-7000-8000-000000000000";
+    let mut roles = BTreeSet::new();
+    for call in calls(&gander).await {
+        let role = call.role();
+        roles.insert(role);
+        let by = |name: String| call.request(&gander, &name, nothing, nothing, nothing);
+        let problem = refusal(by(format!("not-{role}")), 403, "role-missing").await;
+        assert_eq!(problem["role"], role, "{}", call.id);
+        let with = by(format!("only-{role}")).send().await.unwrap();
+        assert_ne!(with.status(), StatusCode::FORBIDDEN, "{}", call.id);
+    }
+    assert_eq!(roles.len(), 3);
+    // A turn whose events are wanted with it takes both roles, and does not begin without.
+    let prompter = token("only-prompt");
+    let made = answer(gander.request_as(&prompter, Method::POST, "/v1/sessions"), StatusCode::CREATED).await;
+    let turns = format!("/v1/sessions/{}/turns", text(&made["id"]));
+    let request = gander.request_as(&prompter, Method::POST, &turns).json(&json!({"prompt": "echo a"}));
+    let problem = refusal(request.header("accept", "text/event-stream"), 403, "role-missing").await;
+    assert_eq!(problem["role"], "read");
+    let seen = answer(gander.request_as(&token("root"), Method::GET, &turns), StatusCode::OK).await;
+    assert_eq!(seen["turns"], json!([]));
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_valid_token_there_is_nothing_but_health_and_the_document() {
+    let gander = Setup::fake().start().await;
+    let url = |path: &str| format!("http://{}{path}", gander.address);
+    for path in ["/healthz", "/readyz", "/openapi.json"] {
+        answer(gander.client.get(url(path)), StatusCode::OK).await;
+    }
+    let token = gander.token.clone();
+    let paths = calls(&gander).await.into_iter().map(|call| (call.method, call.path));
+    for (method, path) in paths.chain([(Method::GET, "/v1/nothing".into()), (Method::PUT, "/v1/info".into())])
+    {
+        let bare = || gander.client.request(method.clone(), url(&path));
+        for request in [
+            bare(),
+            bare().bearer_auth("wrong"),
+            bare().bearer_auth(&token[..token.len() - 1]),
+            bare().header("authorization", format!("Basic {token}")),
+            bare().header("authorization", &token),
+            gander.client.request(method.clone(), url(&format!("{path}?token={token}"))),
+        ] {
+            let problem = answer(request.try_clone().unwrap(), StatusCode::UNAUTHORIZED).await;
+            assert_eq!(problem["code"], "unauthenticated", "{method} {path}");
+            let refused = request.send().await.unwrap();
+            assert!(refused.headers()["www-authenticate"].to_str().unwrap().starts_with("Bearer"));
+        }
+    }
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn the_tokens_file_counts_from_the_next_call_on() {
+    let gander = gander_of(&[("alice", &[]), ("bob", &[])]).await;
+    let (session, ..) = asking_session(&gander).await;
+    let bobs =
+        answer(gander.request_as(&token("bob"), Method::POST, "/v1/sessions"), StatusCode::CREATED).await;
+    let bobs_path = format!("/v1/sessions/{}", text(&bobs["id"]));
+    let bobs_events =
+        gander.request_as(&token("bob"), Method::GET, &format!("{bobs_path}/events?after=latest"));
+    let mut bobs_events = EventStream::open(bobs_events).await;
+    let mut all_events = session.events().await;
+    all_events.until("permission.requested").await;
+    let mut none_yet = session.events_with("?after=latest").await;
+
+    write_tokens(gander.dir.path(), &[("bob", &[]), ("carol", &[])]);
+    refusal(gander.request_as(&token("alice"), Method::GET, "/v1/info"), 401, "unauthenticated").await;
+    answer(gander.request_as(&token("carol"), Method::GET, "/v1/info"), StatusCode::OK).await;
+    // Her streams end, his goes on.
+    all_events.rest().await;
+    none_yet.rest().await;
+    let begin = gander.request_as(&token("bob"), Method::POST, &format!("{bobs_path}/turns"));
+    answer(begin.json(&json!({"prompt": "echo still here"})), StatusCode::ACCEPTED).await;
+    bobs_events.until("turn.completed").await;
+
+    // What she began is not lost: once back, she finds it as it was.
+    write_tokens(gander.dir.path(), &[("alice", &[])]);
+    assert_eq!(session.now().await["state"], "awaiting_permission");
+    bobs_events.rest().await;
+
+    // A turn's own stream ends with its caller's token too, and the turn does not.
+    let pending = session.now().await["pending_permissions"][0].clone();
+    session.answer(&pending, "allow").await;
+    all_events = session.events().await;
+    all_events.until("turn.completed").await;
+    let begin = gander.request(Method::POST, &session.path("/turns")).json(&json!({"prompt": "ask"}));
+    let mut turn_events = EventStream::open(begin).await;
+    turn_events.until("permission.requested").await;
+    write_tokens(gander.dir.path(), &[("bob", &[])]);
+    turn_events.rest().await;
+    write_tokens(gander.dir.path(), &[("alice", &[])]);
+    assert_eq!(session.now().await["state"], "awaiting_permission");
+    session.delete().await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn web_pages_and_foreign_host_names_stay_out() {
+    let gander = Setup::fake()
+        .config("[server]\nallowed_hosts = [\"gander.example\"]\ncors_origins = [\"https://app.example\"]")
+        .start()
+        .await;
+    let port = gander.address.port();
+    let open =
+        |host: &str| gander.client.get(format!("http://{}/healthz", gander.address)).header("host", host);
+    for host in ["evil.example", "gander.example.evil.example", "localhost.evil.example", "", "a b"] {
+        refusal(open(host), 421, "host-not-allowed").await;
+        let with_wrong_token = gander.request_as("wrong", Method::GET, "/v1/info").header("host", host);
+        refusal(with_wrong_token, 421, "host-not-allowed").await;
+        // Who shows a token is no rebound web page, whatever name the proxy before it has.
+        answer(gander.request(Method::GET, "/v1/info").header("host", host), StatusCode::OK).await;
+    }
+    for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}"), "GANDER.example".into()] {
+        answer(open(&host), StatusCode::OK).await;
+    }
+    let info = || gander.request(Method::GET, "/v1/info");
+    for origin in [
+        "https://evil.example",
+        "http://localhost:1",
+        "null",
+        "http://app.example",
+        "https://app.example:444",
+    ] {
+        refusal(info().header("origin", origin), 403, "origin-not-allowed").await;
+        refusal(open("localhost").header("origin", origin), 403, "origin-not-allowed").await;
+    }
+    let own = format!("http://127.0.0.1:{port}");
+    answer(info().header("origin", own), StatusCode::OK).await;
+    let listed = info().header("origin", "https://app.example").send().await.unwrap();
+    assert_eq!(listed.status(), StatusCode::OK);
+    assert_eq!(listed.headers()["access-control-allow-origin"], "https://app.example");
+    // Only a listed page is told that it may ask.
+    let preflight = |origin: &str| {
+        let request =
+            gander.client.request(Method::OPTIONS, format!("http://{}/v1/sessions", gander.address));
+        request.header("origin", origin).header("access-control-request-method", "POST")
+    };
+    let asked = preflight("https://app.example").send().await.unwrap();
+    assert_eq!(asked.status(), StatusCode::NO_CONTENT);
+    assert!(asked.headers()["access-control-allow-methods"].to_str().unwrap().contains("POST"));
+    refusal(preflight("https://evil.example"), 403, "origin-not-allowed").await;
+    gander.stop().await;
+
+    // By default it is the listen address and this machine's own names.
+    let gander = Setup::fake().start().await;
+    let open =
+        |host: &str| gander.client.get(format!("http://{}/healthz", gander.address)).header("host", host);
+    let port = gander.address.port();
+    for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")] {
+        answer(open(&host), StatusCode::OK).await;
+    }
+    refusal(open("gander.example"), 421, "host-not-allowed").await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn on_loopback_tokens_can_be_left_out_but_not_the_other_checks() {
+    let gander = Setup::fake().config("[auth]\nrequired = false").start().await;
+    assert!(gander.token.is_empty(), "no token is made that nobody needs");
+    assert!(gander.log().contains("auth.required = false"), "{}", gander.log());
+    let url = |path: &str| format!("http://{}{path}", gander.address);
+    let session = answer(gander.client.post(url("/v1/sessions")), StatusCode::CREATED).await;
+    assert_eq!(session["owner"], "anonymous");
+    let info = || gander.client.get(url("/v1/info"));
+    assert_eq!(answer(info(), StatusCode::OK).await["caller"]["name"], "anonymous");
+    refusal(info().header("origin", "https://evil.example"), 403, "origin-not-allowed").await;
+    // A token that nobody checks does not lift the check of the host.
+    refusal(info().header("host", "evil.example").bearer_auth("x"), 421, "host-not-allowed").await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn the_generated_token_is_private_stays_and_is_in_no_log() {
+    let dir: Arc<TempDir> = Arc::new(tempfile::tempdir().unwrap());
+    let setup = || Setup::fake().dir(Arc::clone(&dir)).config("[log]\nfilter = \"trace\"");
+    let gander = setup().start().await;
+    let token = gander.token.clone();
+    assert!(token.len() > 40, "{token}");
+    let mode = |path: &str| fs::metadata(gander.storage().join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("token"), mode("")), (0o600, 0o700));
+    let session = gander.session(&json!({})).await;
+    session.turn("env GOOSE_MODE").await;
+    answer(gander.request(Method::GET, &format!("/v1/sessions?token={token}")), StatusCode::BAD_REQUEST)
+        .await;
+    refusal(gander.client.get(format!("http://{}/v1/{token}", gander.address)), 401, "unauthenticated").await;
+    refusal(gander.request(Method::GET, &format!("/v1/{token}")), 404, "not-found").await;
+    session.delete().await;
+    let (log, welcome) = (gander.log(), gander.welcome());
+    assert!(log.contains("request_id"), "nothing is logged:\n{log}");
+    assert!(!log.contains(&token) && !welcome.contains(&token), "the token is told:\n{welcome}{log}");
+    gander.stop().await;
+    let again = setup().start().await;
+    assert_eq!(again.token, token);
+    answer(again.request_as(&token, Method::GET, "/v1/info"), StatusCode::OK).await;
+    again.stop().await;
+}
+
+#[tokio::test]
+async fn goose_gets_only_what_the_configuration_passes_on() {
+    let gander = Setup::fake()
+        .env("GANDER_GOOSE__MODE", "approve")
+        .env("DATABASE_PASSWORD", "hunter2")
+        .env("OPENAI_API_KEY", "sk-passed")
+        .env("LC_TIME", "C")
+        .env("GOOSE_PATH_ROOT", "/elsewhere")
+        .env("EXTENSIONS", "all")
+        .env("GOOSE_TELEMETRY_ENABLED", "true")
+        .env("GOOSE_DISABLE_KEYRING", "0")
+        .env("GOOSE_MODE", "auto")
+        .config("[goose.env]\nOWN_VARIABLE = \"own\"")
+        .start()
+        .await;
+    let session = gander.session(&json!({"env": {"GOOSE_MAX_TURNS": "7"}})).await;
+    let environment = |pid: u64| -> Vec<(String, String)> {
+        let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let pairs = bytes.split(|byte| *byte == 0).filter(|pair| !pair.is_empty());
+        pairs
+            .map(|pair| {
+                let (name, value) = std::str::from_utf8(pair).unwrap().split_once('=').unwrap();
+                (name.to_owned(), value.to_owned())
+            })
+            .collect()
+    };
+    let goose = environment(session.snapshot["agent"]["pid"].as_u64().unwrap());
+    let value = |name: &str| goose.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str());
+    let home = gander.storage().join("homes").join(&session.id);
+    for (name, expected) in [
+        ("GOOSE_DISABLE_KEYRING", Some("1")),
+        ("GOOSE_TELEMETRY_ENABLED", Some("false")),
+        ("GOOSE_MODE", Some("approve")),
+        ("GOOSE_MAX_TURNS", Some("7")),
+        ("GOOSE_PATH_ROOT", home.to_str()),
+        ("OPENAI_API_KEY", Some("sk-passed")),
+        ("OWN_VARIABLE", Some("own")),
+        ("LC_TIME", Some("C")),
+        ("PATH", Some("/usr/local/bin:/usr/bin:/bin")),
+        ("DATABASE_PASSWORD", None),
+        ("EXTENSIONS", None),
+        ("GANDER_GOOSE__MODE", None),
+        ("GANDER_STORAGE__DIR", None),
+    ] {
+        assert_eq!(value(name), expected, "{name}");
+    }
+    // Nor has any process on the way to it what goose may not see.
+    for pid in gander.descendants() {
+        for (name, value) in environment(pid.into()) {
+            assert!(!value.contains(&gander.token) && !value.contains("hunter2"), "{name} in {pid}");
+            // The one that gander sets itself: by it a later run finds what an earlier one left.
+            assert!(!name.starts_with("GANDER_") || name == "GANDER_INSTANCE", "{name} in {pid}");
+        }
+    }
+    gander.stop().await;
+}
