@@ -253,6 +253,7 @@ async fn open_store(config: &Config, tasks: &Tasks) -> Result<Arc<SqliteStore>, 
             StorageSync::Full => Synchronous::Full,
         },
         queue_bytes: storage.queue_bytes,
+        tail_bytes: storage.tail_bytes,
         answers_kept: storage.idempotency_keep,
         ..StoreConfig::new(storage.dir.clone())
     };
@@ -334,6 +335,8 @@ fn session_settings(config: &Config) -> SessionSettings {
         permission_timeout: config.permissions.timeout,
         allow_plan_write: config.permissions.allow_plan_write,
         end_grace: config.goose.end_grace,
+        cancel_grace: config.goose.cancel_grace,
+        idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
     }
 }
@@ -343,10 +346,12 @@ fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
         allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
         cors_origins: config.server.cors_origins.clone(),
         heartbeat: config.server.heartbeat,
+        heartbeat_padding: config.server.heartbeat_padding,
         body_bytes: config.limits.body_bytes,
         wait: config.limits.wait,
         streams_per_caller: config.limits.streams_per_caller,
         header_timeout: config.server.header_timeout,
+        write_timeout: config.server.write_timeout,
         max_connections: config.server.max_connections,
         auth_required: config.auth.required,
         loopback_only: address.ip().is_loopback(),

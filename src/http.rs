@@ -16,6 +16,8 @@ use crate::session::agent::Mode;
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
 
+mod accept;
+pub mod all_events;
 pub mod auth;
 pub mod catalogue;
 pub mod gate;
@@ -72,14 +74,18 @@ pub struct HttpSettings {
     pub cors_origins: Vec<String>,
     /// How often a silent stream gets a comment.
     pub heartbeat: Duration,
+    /// Spaces in such a comment, for proxies that hold back what is small.
+    pub heartbeat_padding: usize,
     /// The largest request body, in bytes.
     pub body_bytes: usize,
-    /// The longest wait that `Prefer: wait` gets.
+    /// The longest wait that `Prefer: wait` and `wait_s` get.
     pub wait: Duration,
     /// Event streams that one caller may have open.
     pub streams_per_caller: usize,
     /// How long a connection may take to send a request's head.
     pub header_timeout: Duration,
+    /// How long a peer may take nothing of what it is sent.
+    pub write_timeout: Duration,
     /// Connections at once.
     pub max_connections: usize,
     /// Whether callers have to show a token.
@@ -118,6 +124,7 @@ fn routes() -> Router<Api> {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi_json))
+        .route("/v1/events", get(all_events::stream_all_events))
         .route("/v1/info", get(info::info))
         .route("/v1/extensions", get(catalogue::list))
         .route("/v1/permissions", get(permissions::list_permissions))
@@ -126,6 +133,7 @@ fn routes() -> Router<Api> {
             "/v1/sessions/{session_id}",
             get(sessions::get_session).patch(sessions::update_session).delete(sessions::delete_session),
         )
+        .route("/v1/sessions/{session_id}/hibernate", post(sessions::hibernate_session))
         .route("/v1/sessions/{session_id}/events", get(events::stream_events))
         .route("/v1/sessions/{session_id}/messages", get(messages::list_messages))
         .route("/v1/sessions/{session_id}/permissions", get(permissions::list_session_permissions))

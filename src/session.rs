@@ -1,6 +1,6 @@
 //! The core: sessions, turns, permissions, events, and the ports to the agent and the log.
 //!
-//! Reading order: [`id`], [`event`], [`snapshot`], then the ports [`agent`] and [`log`], then `state` (what may
+//! Reading order: [`id`], [`event`], [`snapshot`], then the ports [`agent`] and [`log`] (with [`order`]), then `state` (what may
 //! happen), `actor` (the task that makes it happen), [`handle`] and [`registry`] (the way in).
 
 mod actor;
@@ -9,6 +9,7 @@ pub mod event;
 pub mod handle;
 pub mod id;
 pub mod log;
+pub mod order;
 pub mod permission;
 pub mod plan;
 pub mod registry;

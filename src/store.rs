@@ -14,6 +14,7 @@
 
 mod answers;
 mod checkpoint;
+mod ordered;
 mod queue;
 mod reader;
 mod record;
@@ -47,6 +48,7 @@ use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, Timest
 use crate::session::log::{
     Append, Owner, Page, PermissionsOf, SessionRecord, Store, StoreError, StoreFuture,
 };
+use crate::session::order::{EventOrder, OrderFilter, OrderedRuns, Position};
 use crate::session::permission::{Permission, PermissionState};
 use crate::session::run::Run;
 use crate::session::snapshot::{SessionState, Snapshot};
@@ -66,6 +68,8 @@ pub struct StoreConfig {
     pub queue_bytes: u32,
     /// Bytes of one session that may wait to be committed.
     pub session_queue_bytes: u32,
+    /// Bytes of the newest events of all sessions together that are kept in memory.
+    pub tail_bytes: usize,
     /// Threads that read.
     pub readers: usize,
     /// How long answers to requests with an idempotency key are kept.
@@ -81,6 +85,7 @@ impl StoreConfig {
             synchronous: Synchronous::default(),
             queue_bytes: 128 * 1024 * 1024,
             session_queue_bytes: 4 * 1024 * 1024,
+            tail_bytes: 1024 * 1024,
             readers: 4,
             answers_kept: Duration::from_hours(24),
         }
@@ -93,6 +98,7 @@ pub struct SqliteStore {
     readers: Readers,
     shared: Arc<SharedReads>,
     backlog: Arc<Backlog>,
+    order: EventOrder,
     answers_kept: Duration,
     /// Given when every thread but the writer's has ended and the database is closed.
     closed: CancellationToken,
@@ -121,9 +127,12 @@ impl SqliteStore {
         let (jobs, queue) = mpsc::channel(JOBS);
         let now_ms = Timestamp::now().as_millis();
         let writer = answers::clean_up(&connection, now_ms, config.answers_kept)
-            .and_then(|()| Writer::new(connection, queue, Arc::clone(&backlog), Arc::clone(&wal)))
+            .and_then(|()| {
+                Writer::new(connection, queue, Arc::clone(&backlog), Arc::clone(&wal), config.tail_bytes)
+            })
             .map_err(|error| schema::open_error(&dir, error))?;
 
+        let order = writer.order();
         let (readers, mut threads) = Readers::start(readers).map_err(OpenError::Thread)?;
         let closed = CancellationToken::new();
         let checkpoints = {
@@ -149,7 +158,16 @@ impl SqliteStore {
         };
         let writer = Mutex::new(Some(spawn("store-writer", write).map_err(OpenError::Thread)?));
         let answers_kept = config.answers_kept;
-        Ok(Arc::new(Self { jobs, readers, shared: Arc::default(), backlog, answers_kept, closed, writer }))
+        Ok(Arc::new(Self {
+            jobs,
+            readers,
+            shared: Arc::default(),
+            backlog,
+            order,
+            answers_kept,
+            closed,
+            writer,
+        }))
     }
 
     /// Commits what is queued, ends the threads, and closes the database. What is asked later is refused.
@@ -267,6 +285,20 @@ impl Store for SqliteStore {
             };
             shared.events(Wanted { session, after, max_bytes }, read).await
         })
+    }
+
+    fn order(&self) -> EventOrder {
+        self.order.clone()
+    }
+
+    fn ordered_events(
+        &self,
+        filter: OrderFilter,
+        after: Position,
+        until: Position,
+        max_bytes: usize,
+    ) -> StoreFuture<OrderedRuns> {
+        self.read(move |connection| ordered::events(connection, &filter, after, until, max_bytes))
     }
 
     fn message_events(

@@ -11,16 +11,15 @@
 
 mod pending;
 mod reader;
+mod start;
 mod writer;
 
-use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
-    AGENT_METHOD_NAMES, CancelNotification, ClientCapabilities, Implementation, InitializeRequest,
-    InitializeResponse, NewSessionRequest, RequestPermissionOutcome, RequestPermissionResponse,
+    AGENT_METHOD_NAMES, CancelNotification, RequestPermissionOutcome, RequestPermissionResponse,
     SelectedPermissionOutcome, SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use serde::Serialize;
@@ -120,6 +119,8 @@ pub struct Connection {
     /// Why the agent is given up; set once, before `given_up` is.
     reason: OnceLock<String>,
     given_up: CancellationToken,
+    /// Whether the agent repeats a session's history: from a request to load it until the answer. The core has it.
+    replaying: AtomicBool,
     /// The agent's standard input is to be closed when the queue is empty.
     closing: CancellationToken,
     tasks: Tasks,
@@ -152,6 +153,7 @@ impl Connection {
             redactor: pipes.redactor,
             reason: OnceLock::new(),
             given_up: CancellationToken::new(),
+            replaying: AtomicBool::new(false),
             closing: CancellationToken::new(),
             tasks: tasks.clone(),
         });
@@ -162,51 +164,6 @@ impl Connection {
             reader::Reader::new(connection.clone(), pipes.stdout, pipes.exit, filter, events, ends).run(),
         );
         connection
-    }
-
-    /// ACP `initialize`: agrees on the protocol's version 1.
-    pub async fn initialize(&self) -> Result<AgentSelf, AgentFailure> {
-        // Asks goose for the session's sums, each model call's usage, and its notices.
-        let mut own = serde_json::Map::new();
-        own.insert("goose".to_owned(), serde_json::json!({"customNotifications": true}));
-        let params = InitializeRequest::new(ProtocolVersion::V1)
-            .client_capabilities(ClientCapabilities::new().meta(own))
-            .client_info(Implementation::new("gander", env!("CARGO_PKG_VERSION")));
-        let reply = self.request(AGENT_METHOD_NAMES.initialize, &params, self.limits.start_timeout).await?;
-        let response: InitializeResponse = understand(AGENT_METHOD_NAMES.initialize, &reply)?;
-        // An agent may answer with a version it does not speak (goose echoes whatever it is asked for). One with
-        // capabilities where version 1 has them speaks version 1.
-        if response.protocol_version != ProtocolVersion::V1
-            && !translate::fields(Some(&reply)).contains_key("agentCapabilities")
-        {
-            let version = response.protocol_version;
-            return Err(failure(None, format!("the agent speaks version {version} of ACP, not 1")));
-        }
-        let about = response.agent_info.map(|about| AgentSelf { name: about.name, version: about.version });
-        Ok(about.unwrap_or_else(|| AgentSelf { name: String::new(), version: String::new() }))
-    }
-
-    /// ACP `session/new`. A connection has one session.
-    pub async fn new_session(&self, cwd: &Path) -> Result<NewSession, AgentFailure> {
-        let method = AGENT_METHOD_NAMES.session_new;
-        let reply = self.request(method, &NewSessionRequest::new(cwd), self.limits.start_timeout).await?;
-        let fields = translate::fields(Some(&reply));
-        let Some(session) = translate::read::<String>(fields.get("sessionId").copied()) else {
-            return Err(failure(None, format!("the agent's answer to {method} names no session")));
-        };
-        if self.session.set(session).is_err() {
-            warn!("the agent started a second session on one connection");
-        }
-        let modes = translate::fields(fields.get("modes").copied());
-        let mut extensions = translate::extension_results(fields.get("_meta").copied());
-        for error in extensions.iter_mut().flatten().filter_map(|extension| extension.error.as_mut()) {
-            *error = self.redactor.redact(error);
-        }
-        Ok(NewSession {
-            mode: translate::read(modes.get("currentModeId").copied()),
-            config_options: translate::config_options(fields.get("configOptions").copied()),
-            extensions,
-        })
     }
 
     /// Tells the agent something. Never waits; an agent whose queue is full is given up.

@@ -1,12 +1,12 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
+mod agent;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,15 +14,16 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use self::agent::{GooseAgent, exit_of, set_again};
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::updates::{self, GooseUpdates};
 use crate::goose::version::{self, Version};
-use crate::process::{ChildControl, DescendantSnapshot, ProcessSpec, SpawnError, Spawner};
+use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    Agent, AgentCommand, AgentEvents, AgentExit, AgentFacts, AgentFailure, AgentGone, AgentLauncher,
-    BoxFuture, LaunchError, LaunchSpec, LaunchedAgent,
+    AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec, LaunchedAgent,
+    ResumeToken,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -144,6 +145,7 @@ impl GooseLauncher {
         self,
         session: SessionId,
         spec: LaunchSpec,
+        resume: Option<ResumeToken>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> Result<LaunchedAgent, LaunchError> {
@@ -151,7 +153,7 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
-        let cwd = self.prepare(session, &spec, home, launch.switched_off.clone()).await?;
+        let cwd = self.prepare(session, &spec, resume.is_some(), home, launch.switched_off.clone()).await?;
         let process = ProcessSpec {
             program,
             arguments: launch.arguments.iter().map(OsString::from).collect(),
@@ -188,7 +190,14 @@ impl GooseLauncher {
         let ready = async {
             let about = connection.initialize().await?;
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
-            let new = connection.new_session(&cwd).await?;
+            let new = match &resume {
+                None => connection.new_session(&cwd).await?,
+                Some(ResumeToken(kept)) => {
+                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
+                    let loaded = connection.load_session(kept, &cwd).await?;
+                    set_again(&connection, &spec, loaded).await?
+                }
+            };
             Ok((about, new))
         };
         let ready = tokio::select! {
@@ -232,8 +241,11 @@ impl GooseLauncher {
             extensions: checked.extensions,
             config_options: checked.config_options,
         };
+        let Some(resume) = connection.session().map(|session| ResumeToken(session.to_owned())) else {
+            return Err(failed("goose did not name its session"));
+        };
         let agent = Arc::new(GooseAgent { connection, control, mark: Arc::default() });
-        Ok(LaunchedAgent { agent, facts, notices: checked.notices })
+        Ok(LaunchedAgent { agent, facts, resume, notices: checked.notices })
     }
 
     /// Makes the session's home and finds where it works.
@@ -241,6 +253,7 @@ impl GooseLauncher {
         &self,
         session: SessionId,
         spec: &LaunchSpec,
+        resumes: bool,
         home: PathBuf,
         switched_off: std::collections::BTreeSet<String>,
     ) -> Result<PathBuf, LaunchError> {
@@ -248,6 +261,18 @@ impl GooseLauncher {
         let cwd = spec.cwd.clone();
         let workspace = self.shared.settings.workspaces.join(session.to_string());
         let prepared = self.shared.tasks.spawn_blocking(move || {
+            if resumes {
+                // goose goes on from what it has saved there; its configuration counted when the session was made.
+                if !home.is_dir() {
+                    return Err(failed("what goose remembers of the session is gone"));
+                }
+                return Ok(cwd.unwrap_or(workspace));
+            }
+            // A start that failed has left one.
+            home::remove(&home).map_err(|error| {
+                tracing::error!(%error, "a session's old goose home cannot be removed");
+                failed("the session's goose home cannot be made")
+            })?;
             home::prepare(&home, config_dir.as_deref(), &switched_off).map_err(|error| {
                 tracing::error!(%error, "a session's goose home cannot be made");
                 match error {
@@ -301,10 +326,11 @@ impl AgentLauncher for GooseLauncher {
         &self,
         session: SessionId,
         spec: LaunchSpec,
+        resume: Option<ResumeToken>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {
-        Box::pin(self.clone().launch(session, spec, events, cancel))
+        Box::pin(self.clone().launch(session, spec, resume, events, cancel))
     }
 
     fn discard(&self, session: SessionId) -> BoxFuture<io::Result<()>> {
@@ -318,61 +344,6 @@ impl AgentLauncher for GooseLauncher {
             }
         });
         Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
-    }
-}
-
-/// A running goose.
-struct GooseAgent {
-    connection: Arc<Connection>,
-    control: ChildControl,
-    /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
-    mark: Arc<Mutex<DescendantSnapshot>>,
-}
-
-impl Agent for GooseAgent {
-    fn send(&self, command: AgentCommand) -> Result<(), AgentGone> {
-        self.connection.send(command)
-    }
-
-    fn mark_turn(&self) -> BoxFuture<()> {
-        let (control, mark) = (self.control.clone(), Arc::clone(&self.mark));
-        Box::pin(async move {
-            let snapshot = control.snapshot().await;
-            *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
-        })
-    }
-
-    fn sweep(&self) -> BoxFuture<usize> {
-        let control = self.control.clone();
-        let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Box::pin(async move { control.sweep(&mark).await })
-    }
-
-    fn end(&self, grace: Duration) -> BoxFuture<()> {
-        self.connection.close_stdin();
-        let control = self.control.clone();
-        Box::pin(async move {
-            control.end(grace).await;
-        })
-    }
-}
-
-fn exit_of(control: ChildControl, stderr: StderrTail) -> BoxFuture<AgentExit> {
-    Box::pin(async move {
-        let status = control.exited().await;
-        AgentExit {
-            how: described(status),
-            stderr_tail: stderr.text_at_exit().await,
-            class: TurnErrorClass::AgentExited,
-        }
-    })
-}
-
-fn described(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "an unknown end".into(),
     }
 }
 

@@ -51,7 +51,8 @@ async fn try_session(launcher: &GooseLauncher, config: &Config) -> Result<AgentF
         env: BTreeMap::new(),
     };
     let (events, mut said) = mpsc::channel(1);
-    let start = AgentLauncher::launch(launcher, SessionId::new(), spec, events, CancellationToken::new());
+    let start =
+        AgentLauncher::launch(launcher, SessionId::new(), spec, None, events, CancellationToken::new());
     tokio::pin!(start);
     // What it says has to be taken for it to go on.
     let LaunchedAgent { agent, facts, .. } = loop {

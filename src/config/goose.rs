@@ -79,6 +79,9 @@ pub struct GooseSettings {
     /// How long goose may take until a session is ready.
     #[serde(deserialize_with = "parse::duration")]
     pub start_timeout: Duration,
+    /// How long goose may take to end a cancelled turn before it is killed.
+    #[serde(deserialize_with = "parse::duration")]
+    pub cancel_grace: Duration,
     /// How long goose may take to end by itself once its input is closed.
     #[serde(deserialize_with = "parse::duration")]
     pub end_grace: Duration,

@@ -23,7 +23,7 @@ pub struct LimitSettings {
     pub line_bytes: usize,
     /// Bytes of live output kept per tool call.
     pub output_bytes: usize,
-    /// The longest that `Prefer: wait` can ask for.
+    /// The longest that `Prefer: wait` and `wait_s` can ask for.
     #[serde(deserialize_with = "parse::duration")]
     pub wait: Duration,
     /// Event streams that one caller may have open.
@@ -54,17 +54,22 @@ impl LimitSettings {
 
 /// Fails when a count is zero or absurd.
 pub(super) fn check_count(key: &str, found: usize) -> Result<(), Violation> {
-    check_range(key, found, MOST)
+    check_range(key, found, 1, MOST)
+}
+
+/// Fails when there is more than there may be; zero is fine.
+pub(super) fn check_at_most(key: &str, found: usize, max: usize) -> Result<(), Violation> {
+    check_range(key, found, 0, max)
 }
 
 /// Fails when a size in bytes is zero or absurd.
 pub(super) fn check_bytes(key: &str, found: usize) -> Result<(), Violation> {
-    check_range(key, found, LARGEST)
+    check_range(key, found, 1, LARGEST)
 }
 
-fn check_range(key: &str, found: usize, max: usize) -> Result<(), Violation> {
-    if (1..=max).contains(&found) {
+fn check_range(key: &str, found: usize, min: usize, max: usize) -> Result<(), Violation> {
+    if (min..=max).contains(&found) {
         return Ok(());
     }
-    Err(Violation::new(key, Problem::OutOfRange { found, min: 1, max }))
+    Err(Violation::new(key, Problem::OutOfRange { found, min, max }))
 }

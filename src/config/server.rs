@@ -6,8 +6,11 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::error::{Problem, Violation};
-use super::limits::check_count;
+use super::limits::{check_at_most, check_count};
 use super::parse;
+
+/// More padding than any proxy's buffer.
+const MOST_PADDING: usize = 65_536;
 
 /// `[server]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,12 +29,17 @@ pub struct ServerSettings {
     /// How long an event stream may be silent before a comment is sent.
     #[serde(deserialize_with = "parse::duration")]
     pub heartbeat: Duration,
+    /// Spaces in that comment, for proxies that hold back what is small.
+    pub heartbeat_padding: usize,
     /// How long running turns may go on after the signal to end.
     #[serde(deserialize_with = "parse::duration")]
     pub shutdown_grace: Duration,
     /// How long a connection may take to send its request's headers.
     #[serde(deserialize_with = "parse::duration")]
     pub header_timeout: Duration,
+    /// How long a peer may take nothing of what it is sent; then its connection is closed.
+    #[serde(deserialize_with = "parse::duration")]
+    pub write_timeout: Duration,
     /// Connections served at a time; more wait to be accepted.
     pub max_connections: usize,
 }
@@ -52,11 +60,14 @@ impl ServerSettings {
                 return Err(Violation::new("server.cors_origins", problem));
             }
         }
-        for (key, duration) in
-            [("server.heartbeat", self.heartbeat), ("server.header_timeout", self.header_timeout)]
-        {
+        for (key, duration) in [
+            ("server.heartbeat", self.heartbeat),
+            ("server.header_timeout", self.header_timeout),
+            ("server.write_timeout", self.write_timeout),
+        ] {
             check_positive(key, duration)?;
         }
+        check_at_most("server.heartbeat_padding", self.heartbeat_padding, MOST_PADDING)?;
         check_count("server.max_connections", self.max_connections)
     }
 

@@ -1,6 +1,7 @@
 //! `[sessions]`: how many there may be, and where they work.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -16,6 +17,9 @@ pub struct SessionSettings {
     pub max: usize,
     /// Sessions that may have a running goose at a time.
     pub max_running: usize,
+    /// After how long without a turn a session's goose is let go; zero: never.
+    #[serde(deserialize_with = "parse::duration")]
+    pub idle_hibernate: Duration,
     /// Folders below which a caller's `cwd` must lie. Empty: any existing folder while only loopback is
     /// listened on, none otherwise.
     #[serde(deserialize_with = "parse::list")]

@@ -1,4 +1,7 @@
-//! `GET /v1/sessions/{id}/events`: a session's events as server-sent events.
+//! `GET /v1/sessions/{id}/events`: a session's events as a stream or in pages.
+
+mod page;
+mod query;
 
 use std::convert::Infallible;
 
@@ -6,101 +9,42 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::Api;
+use super::accept::{EVENT_STREAM, JSON, JSON_LINES};
 use super::auth::{Caller, Role, session_of};
 use super::problem::{Code, Problem};
 use super::request::{PathText, QueryParams};
 use super::stream::{
-    Ended, EventKinds, Naming, OpenStream, Selection, Start, StreamResetType, Subscription, Until,
+    Ended, Form, Heartbeat, OpenStream, Selection, SessionEvents, Source, Start, Subscription, Until,
 };
-use crate::session::event::EventKind;
-use crate::session::id::{EventId, SessionId};
-use crate::session::log::SessionLog;
+use crate::session::id::SessionId;
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) use page::EventPageSchema;
+pub use query::EventsQuery;
+use query::Wanted;
+use query::event_id;
+
 /// nginx takes an answer with `no` on without gathering it first.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Which events, from where, in which form.
-#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct EventsQuery {
-    /// Begin behind this event: an event id, 0 for all, or `latest` for only new ones. `Last-Event-ID` comes first.
-    #[param(example = "42")]
-    after: Option<String>,
-    /// `false`: end with the last event there is now. Default `true`.
-    follow: Option<bool>,
-    /// Only these types, separated by commas.
-    #[param(example = "turn.completed,permission.requested")]
-    types: Option<String>,
-    /// `false`: without the `event:` field, for `EventSource.onmessage`. Default `true`.
-    named: Option<bool>,
-}
-
-impl EventsQuery {
-    fn start(&self, last_event_id: Option<&HeaderValue>) -> Result<Start, Problem> {
-        let after = match self.after.as_deref() {
-            None => Start::After(EventId(0)),
-            Some("latest") => Start::Latest,
-            Some(text) => {
-                Start::After(event_id(text).ok_or_else(|| malformed("in the query: after: is no event id"))?)
-            }
-        };
-        match last_event_id {
-            None => Ok(after),
-            Some(value) => value
-                .to_str()
-                .ok()
-                .and_then(event_id)
-                .map(Start::After)
-                .ok_or_else(|| malformed("the header Last-Event-ID is no event id")),
-        }
-    }
-
-    fn selection(&self) -> Result<Selection, Problem> {
-        let kinds = self.types.as_deref().map(event_kinds).transpose()?;
-        let naming = if self.named == Some(false) { Naming::Unnamed } else { Naming::Named };
-        Ok(Selection { turn: None, kinds, naming })
-    }
-
-    fn until(&self) -> Until {
-        if self.follow == Some(false) { Until::Now } else { Until::LogEnds }
-    }
-}
-
-fn malformed(detail: impl Into<String>) -> Problem {
-    Problem::new(Code::MalformedRequest, detail)
-}
-
-/// Digits only: Rust's own parser takes a sign too.
-fn event_id(text: &str) -> Option<EventId> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok().map(EventId)).flatten()
-}
-
-fn event_kinds(names: &str) -> Result<EventKinds, Problem> {
-    let mut kinds = EventKinds::default();
-    for name in names.split(',').map(str::trim) {
-        match EventKind::from_name(name) {
-            Some(kind) => kinds.insert(kind),
-            // It is sent in any case, being about the stream.
-            None if name == StreamResetType::NAME => {}
-            None => return Err(malformed(format!("in the query: types: {name:?} is no event type"))),
-        }
-    }
-    Ok(kinds)
-}
-
-/// Follow a session's events
+/// Follow a session's events, or page through them
 ///
-/// Server-sent events from the session's log. Ids go up by one from 1 and are never given out twice, so a subscriber
-/// that comes back with `Last-Event-ID` or `after` misses nothing and sees nothing twice. A cursor that this session
-/// has not given out is answered by `stream.reset`, then by all events. The stream ends when the session is deleted.
-/// Comments keep it alive; with them a filtered stream gets bare `id:` lines, which move the cursor of a browser.
+/// **Server-sent events** (the default) from the session's log. Ids go up by one from 1 and are never given out twice,
+/// so a subscriber that comes back with `Last-Event-ID` or `after` misses nothing and sees nothing twice. A cursor that
+/// this session has not given out is answered by `stream.reset`, then by all events. The stream ends when the session
+/// is deleted, when gander stops, and when the caller's token is taken away. Comments keep it alive; with them a
+/// filtered stream gets bare `id:` lines, which move the cursor of a browser.
+///
+/// **JSON lines** (`Accept: application/x-ndjson`): the same events, each a line. A silent stream is kept alive by lines
+/// `{"type":"stream.cursor","next_after":…}`, never by empty ones: every line is JSON. With a filter they also say how
+/// far the log has been looked at.
+///
+/// **A page** (`Accept: application/json`): at most `limit` events behind `after`. `next_after` asks for what follows,
+/// and has moved over events that are not selected; there is nothing more when it is `last_event_id`. A page ends early
+/// at 4 MiB. With `wait_s` a page without events is held back until there is one, at most as long as the gateway lets
+/// anybody wait (`limits.wait`); it comes back empty when the time is up, when the session is deleted, when gander
+/// stops, and when the caller's token is taken away.
 #[utoipa::path(
     get,
     path = "/v1/sessions/{session_id}/events",
@@ -112,11 +56,15 @@ fn event_kinds(names: &str) -> Result<EventKinds, Problem> {
         EventsQuery,
     ),
     responses(
-        (status = 200, description = "The events: each `data:` line is an `Event`.", content_type = "text/event-stream", body = String),
+        (
+            status = 200,
+            description = "The events. Of a stream each `data:` line, or each line, is an `Event`.",
+            content((String = "text/event-stream"), (String = "application/x-ndjson"), (EventPageSchema = "application/json")),
+        ),
         (status = "4XX", response = super::openapi::Refused),
-        (status = 400, description = "`malformed-request`: a cursor or a type that is none", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 400, description = "`malformed-request`: a cursor or a type that is none, or a parameter of another form", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = 503, description = "`at-capacity`: too many open streams", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`at-capacity`: too many open streams; `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
     ),
 )]
 pub async fn stream_events(
@@ -128,10 +76,32 @@ pub async fn stream_events(
 ) -> Result<Response, Problem> {
     caller.require(Role::Read)?;
     let session = session_of(&api, &caller, &session_id)?;
-    let start = query.start(headers.get(LAST_EVENT_ID))?;
+    let start = query.start(&headers, event_id)?;
+    answer(&api, &caller, &query, &headers, SessionEvents::new(session.log().clone()), start).await
+}
+
+/// What a caller asked for, from any source of events.
+pub(super) async fn answer(
+    api: &Api,
+    caller: &Caller,
+    query: &EventsQuery,
+    headers: &HeaderMap,
+    source: impl Source,
+    start: Start,
+) -> Result<Response, Problem> {
     let selection = query.selection()?;
-    let stream = reserve_stream(&api, &caller)?;
-    Ok(event_stream(&api, &caller, stream, session.log().clone(), start, query.until(), selection))
+    match query.wanted(headers, api.settings.wait)? {
+        Wanted::Stream(form, until) => {
+            let counted = reserve_stream(api, caller)?;
+            Ok(event_stream(api, caller, counted, source, start, until, (form, selection)))
+        }
+        Wanted::Page { limit, wait } => {
+            // One that waits holds as much as a stream does.
+            let _counted = if wait.is_zero() { None } else { Some(reserve_stream(api, caller)?) };
+            let page = page::page(source, start, selection, limit, wait, ended(api, caller)).await?;
+            Ok(event_response(JSON, Body::from(page)))
+        }
+    }
 }
 
 /// Counts one more open stream of the caller, or 503 when there are too many.
@@ -150,14 +120,15 @@ pub(super) fn event_stream(
     api: &Api,
     caller: &Caller,
     counted: OpenStream,
-    log: SessionLog,
+    source: impl Source,
     start: Start,
     until: Until,
-    selection: Selection,
+    (form, selection): (Form, Selection),
 ) -> Response {
-    let heartbeat = api.settings.heartbeat;
-    let subscription = Subscription::new(log, start, until, selection, heartbeat, ended(api, caller));
-    sse_response(subscription, counted)
+    let heartbeat = Heartbeat { every: api.settings.heartbeat, padding: api.settings.heartbeat_padding };
+    let ended = ended(api, caller);
+    let subscription = Subscription::new(source, start, until, (form, selection), heartbeat, ended);
+    stream_response(form, subscription, counted)
 }
 
 /// Done when everything has to end at once or the caller's token is taken away. When gander stops, each session closes
@@ -174,15 +145,20 @@ fn ended(api: &Api, caller: &Caller) -> Ended {
 }
 
 /// The stream is counted as open until its body is dropped.
-fn sse_response(subscription: Subscription, counted: OpenStream) -> Response {
+fn stream_response(form: Form, subscription: Subscription<impl Source>, counted: OpenStream) -> Response {
     let chunks =
         futures_util::stream::unfold((subscription, counted), async |(mut subscription, counted)| {
             let chunk = subscription.next_chunk().await?;
             Some((Ok::<_, Infallible>(chunk), (subscription, counted)))
         });
-    let mut response = Response::new(Body::from_stream(chunks));
+    let content_type = if form == Form::Lines { JSON_LINES } else { EVENT_STREAM };
+    event_response(content_type, Body::from_stream(chunks))
+}
+
+fn event_response(content_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
@@ -192,106 +168,42 @@ fn sse_response(subscription: Subscription, counted: OpenStream) -> Response {
 mod tests {
     use std::time::Duration;
 
-    use axum::extract::FromRequestParts;
-    use axum::http::Request;
-    use futures_util::FutureExt;
     use http_body_util::BodyExt;
 
     use super::super::fake_log::FakeLog;
     use super::super::stream::OpenStreams;
     use super::*;
-
-    fn try_query(text: &str) -> Result<EventsQuery, Problem> {
-        let request = Request::get(format!("/?{text}")).body(()).unwrap();
-        let (mut parts, ()) = request.into_parts();
-        let query = QueryParams::from_request_parts(&mut parts, &()).now_or_never().unwrap();
-        query.map(|QueryParams(query)| query)
-    }
-
-    fn query(text: &str) -> EventsQuery {
-        try_query(text).unwrap()
-    }
-
-    #[test]
-    fn parameters_are_known_and_have_their_types() {
-        for bad in ["follow=maybe", "named=1", "affter=7", "follow=false&follow=true"] {
-            assert_eq!(try_query(bad).unwrap_err().code(), Code::MalformedRequest, "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_header_comes_before_the_query_and_the_query_before_the_first_event() {
-        let header = HeaderValue::from_static("7");
-        assert_eq!(query("").start(None).unwrap(), Start::After(EventId(0)));
-        assert_eq!(query("after=0").start(None).unwrap(), Start::After(EventId(0)));
-        assert_eq!(query("after=5").start(None).unwrap(), Start::After(EventId(5)));
-        assert_eq!(query("after=latest").start(None).unwrap(), Start::Latest);
-        for text in ["", "after=5", "after=latest"] {
-            assert_eq!(query(text).start(Some(&header)).unwrap(), Start::After(EventId(7)));
-        }
-    }
-
-    #[test]
-    fn a_cursor_that_is_no_event_id_is_refused() {
-        for bad in ["", "x", "-1", "+1", " 1", "1.0", "0x1", "99999999999999999999", "Latest"] {
-            let in_query = bad.replace('+', "%2B").replace(' ', "%20");
-            let by_query = query(&format!("after={in_query}")).start(None).unwrap_err();
-            assert_eq!(by_query.code(), Code::MalformedRequest, "{bad:?}");
-            let header = HeaderValue::from_str(bad).unwrap();
-            assert_eq!(query("").start(Some(&header)).unwrap_err().code(), Code::MalformedRequest, "{bad:?}");
-        }
-        let latest = HeaderValue::from_static("latest");
-        assert!(query("").start(Some(&latest)).is_err(), "a browser never sends that");
-        assert!(query("after=x").start(Some(&HeaderValue::from_static("1"))).is_err());
-    }
-
-    #[test]
-    fn types_are_a_list_of_known_names() {
-        let selection = query("types=plan.updated,%20notice,stream.reset").selection().unwrap();
-        let kinds = selection.kinds.unwrap();
-        for kind in EventKind::ALL {
-            let wanted = [EventKind::PlanUpdated, EventKind::Notice].contains(kind);
-            assert_eq!(kinds.contains(*kind), wanted, "{kind:?}");
-        }
-        for bad in ["types=", "types=plan.updated,", "types=plan", "types=plan.updated,nonsense"] {
-            assert_eq!(query(bad).selection().unwrap_err().code(), Code::MalformedRequest, "{bad}");
-        }
-        assert_eq!(query("").selection().unwrap(), Selection::default());
-        assert_eq!(query("named=true").selection().unwrap(), Selection::default());
-        assert_eq!(query("named=false").selection().unwrap().naming, Naming::Unnamed);
-    }
-
-    #[test]
-    fn a_stream_follows_unless_told_otherwise() {
-        assert_eq!(query("").until(), Until::LogEnds);
-        assert_eq!(query("follow=true").until(), Until::LogEnds);
-        assert_eq!(query("follow=false").until(), Until::Now);
-    }
+    use crate::session::event::EventKind;
 
     #[tokio::test]
     async fn the_answer_is_an_event_stream_that_is_counted_until_it_is_dropped() {
         let log = FakeLog::new(1_000);
         log.commit_plain(EventKind::Notice, None, 2);
         let streams = OpenStreams::default();
-        let answer = |until| {
+        let answer = |form, until| {
             let subscription = Subscription::new(
-                log.log.clone(),
-                Start::After(EventId(0)),
+                SessionEvents::new(log.log.clone()),
+                Start::After(0),
                 until,
-                Selection::default(),
-                Duration::from_secs(15),
+                (form, Selection::default()),
+                Heartbeat { every: Duration::from_secs(15), padding: 0 },
                 Box::pin(std::future::pending()),
             );
-            sse_response(subscription, streams.open("alice", 1).unwrap())
+            stream_response(form, subscription, streams.open("alice", 1).unwrap())
         };
-        let response = answer(Until::Now);
-        assert_eq!(response.headers()["content-type"], "text/event-stream");
-        assert_eq!(response.headers()["cache-control"], "no-cache");
-        assert_eq!(response.headers()["x-accel-buffering"], "no");
-        assert!(streams.open("alice", 1).is_none());
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        assert!(body.ends_with(&log.bytes(0, 2)));
-        drop(answer(Until::LogEnds));
+        for (form, content_type) in
+            [(Form::Named, "text/event-stream"), (Form::Lines, "application/x-ndjson")]
+        {
+            let response = answer(form, Until::Now);
+            assert_eq!(response.headers()["content-type"], content_type);
+            assert_eq!(response.headers()["cache-control"], "no-cache");
+            assert_eq!(response.headers()["x-accel-buffering"], "no");
+            assert!(streams.open("alice", 1).is_none());
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let expected = if form == Form::Lines { log.lines(0, 2) } else { log.bytes(0, 2) };
+            assert!(body.ends_with(&expected));
+        }
+        drop(answer(Form::Named, Until::LogEnds));
         assert!(streams.open("alice", 1).is_some());
     }
 }

@@ -10,6 +10,7 @@ use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, TurnId
 use crate::session::log::{
     Append, Owner, Page, PermissionsOf, SessionLog, SessionRecord, Store, StoreError, StoreFuture,
 };
+use crate::session::order::{EventOrder, OrderFilter, OrderHead, OrderedRuns, PlacedRun, Position, StoreTag};
 use crate::session::permission::{Permission, PermissionState};
 use crate::session::run::{Run, RunBuilder};
 use crate::session::snapshot::{SessionState, Snapshot};
@@ -23,15 +24,51 @@ pub(super) struct Stored {
     pub(super) json: Vec<u8>,
 }
 
-/// The events of one session. Lists of records are empty.
-#[derive(Clone, Default)]
+/// The events of one session, or the order of several. Lists of records are empty.
+#[derive(Clone)]
 pub(super) struct FakeStore {
     events: Arc<Mutex<Vec<Stored>>>,
+    /// What the order has, each run as long as it was committed.
+    placed: Arc<Mutex<Vec<PlacedRun>>>,
+    order: EventOrder,
     /// Whether reads fail.
     broken: Arc<Mutex<bool>>,
 }
 
+impl Default for FakeStore {
+    fn default() -> Self {
+        Self::with_order(OrderHead::default(), 1024 * 1024)
+    }
+}
+
 impl FakeStore {
+    /// A store whose order keeps `tail_bytes` in memory.
+    pub(super) fn with_order(head: OrderHead, tail_bytes: usize) -> Self {
+        Self {
+            events: Arc::default(),
+            placed: Arc::default(),
+            order: EventOrder::new(StoreTag(0xabc), head, tail_bytes),
+            broken: Arc::default(),
+        }
+    }
+
+    /// Commits the next `count` events of a session to the order.
+    pub(super) fn commit_ordered(&self, owner: &str, session: u32, kind: EventKind, count: usize) {
+        let mut placed = self.placed.lock().unwrap();
+        let before = placed.iter().rev().find(|run| run.session.0 == session);
+        let mut builder = RunBuilder::new(before.map_or(EventId(1), |before| before.run.last().next()));
+        for _ in 0..count {
+            let json = format!(r#"{{"id":{},"session":{session}}}"#, builder.next_id());
+            builder.push_json(kind, None, json.as_bytes());
+        }
+        let position = Position(self.order.head().committed.0 + 1);
+        let run = Arc::new(builder.finish().unwrap().unwrap());
+        let run = PlacedRun { position, owner: owner.into(), session: SessionNumber(session), run };
+        placed.push(run.clone());
+        drop(placed);
+        self.order.committed(vec![run], self.order.head().forgotten);
+    }
+
     fn read(&self, after: EventId, max_bytes: usize) -> Option<Run> {
         let events = self.events.lock().unwrap();
         let mut builder = RunBuilder::new(after.next());
@@ -79,6 +116,31 @@ impl Store for FakeStore {
                 return Err(StoreError::Failed("broken".into()));
             }
             Ok(store.read(after, max_bytes).map(Arc::new))
+        })
+    }
+
+    fn order(&self) -> EventOrder {
+        self.order.clone()
+    }
+
+    fn ordered_events(
+        &self,
+        filter: OrderFilter,
+        after: Position,
+        until: Position,
+        _: usize,
+    ) -> StoreFuture<OrderedRuns> {
+        let store = self.clone();
+        Box::pin(async move {
+            // Others run while a real store reads.
+            tokio::task::yield_now().await;
+            let placed = store.placed.lock().unwrap();
+            let behind = placed.iter().filter(|run| run.last() > after && run.position <= until);
+            // A few at a time, whoever owns them.
+            let looked_at: Vec<_> = behind.take(3).collect();
+            let through = looked_at.last().map_or(until, |run| run.last());
+            let runs = looked_at.into_iter().filter(|run| filter.takes(&run.owner, run.session));
+            Ok(OrderedRuns { runs: runs.cloned().collect(), through })
         })
     }
 
@@ -180,6 +242,15 @@ impl FakeLog {
             })
             .collect();
         self.commit(&events);
+    }
+
+    /// The events behind `after` and up to `until` as lines of JSON.
+    pub(super) fn lines(&self, after: u64, until: u64) -> Bytes {
+        let run = self.store.read(EventId(after), usize::MAX);
+        run.map_or(Bytes::new(), |run| {
+            let frames = run.frames_after(EventId(after)).take_while(|frame| frame.id <= EventId(until));
+            frames.flat_map(|frame| [frame.json(), b"\n"].concat()).collect()
+        })
     }
 
     /// The frames behind `after` and up to `until`, as a subscriber to everything gets them.

@@ -15,7 +15,7 @@ use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 use events::EventSchemas;
 
 use super::problem::{Code, FieldError};
-use super::stream::StreamReset;
+use super::stream::{StreamCursor, StreamReset};
 use crate::session::agent::{NoticeLevel, SlashCommand};
 use crate::session::event::SessionChange;
 use crate::session::permission::Permission;
@@ -74,11 +74,13 @@ pub(super) struct Refused(ProblemSchema);
         super::sessions::get_session,
         super::sessions::update_session,
         super::sessions::delete_session,
+        super::sessions::hibernate_session,
         super::turns::create_turn,
         super::turns::list_turns,
         super::turns::get_turn,
         super::turns::cancel_turn,
         super::events::stream_events,
+        super::all_events::stream_all_events,
         super::messages::list_messages,
         super::permissions::list_permissions,
         super::permissions::list_session_permissions,
@@ -101,6 +103,7 @@ pub(super) struct Refused(ProblemSchema);
             SlashCommand,
             NoticeLevel,
             StreamReset,
+            StreamCursor,
         ),
         responses(Refused)
     ),

@@ -1,11 +1,14 @@
 //! The accept loop: connections in, requests to the router, an orderly end.
 //!
 //! What axum's own loop leaves open is bounded here: how many connections there are, how long a peer may take to say
-//! what it wants, how much is read ahead of a slow handler, and how long a connection outlives the shutdown.
+//! what it wants, how long it may take nothing of what it is sent, how much is read ahead of a slow handler, and how long
+//! a connection outlives the shutdown.
 //!
 //! Over the bound nothing is accepted: new connections wait in the kernel's backlog until one ends. A busy moment then
 //! costs callers a wait, where a refusal would cost them an error; and what holds places for long, peers that do not
 //! say what they want, is cut off by the timeouts.
+
+mod progress;
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,6 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::progress::Progressing;
 use super::HttpSettings;
 use crate::shutdown::Tasks;
 
@@ -82,7 +86,7 @@ pub async fn serve(
     closing: &CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(settings.max_connections));
-    let connections = Connections::new(router, settings.header_timeout, tasks.clone(), closing.clone());
+    let connections = Connections::new(router, settings, tasks.clone(), closing.clone());
     let accepting = async {
         loop {
             // The semaphore is never closed.
@@ -114,12 +118,14 @@ struct Connections {
     router: Router,
     builder: Builder<OnTasks>,
     header_timeout: Duration,
+    write_timeout: Duration,
     tasks: Tasks,
     closing: CancellationToken,
 }
 
 impl Connections {
-    fn new(router: Router, header_timeout: Duration, tasks: Tasks, closing: CancellationToken) -> Self {
+    fn new(router: Router, settings: &HttpSettings, tasks: Tasks, closing: CancellationToken) -> Self {
+        let HttpSettings { header_timeout, write_timeout, .. } = *settings;
         let mut builder = Builder::new(OnTasks(tasks.clone()));
         builder
             .http1()
@@ -135,7 +141,7 @@ impl Connections {
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_TIMEOUT);
-        Self { router, builder, header_timeout, tasks, closing }
+        Self { router, builder, header_timeout, write_timeout, tasks, closing }
     }
 
     fn spawn(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
@@ -143,6 +149,7 @@ impl Connections {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY could not be set");
         }
+        let stream = Progressing::new(stream, self.write_timeout);
         let (asked, asks) = watch::channel(false);
         let service = Asked { inner: TowerToHyperService::new(self.router.clone()), asked };
         let (builder, header_timeout, tasks) =

@@ -18,6 +18,7 @@ use super::auth::{Caller, Role, session_of};
 use super::permissions::visible_to;
 use super::problem::Problem;
 use super::request::{JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
+use super::turns::NoFields;
 use crate::session::handle::{Refusal, SessionHandle};
 use crate::session::id::SessionId;
 use crate::session::registry::NewSession;
@@ -262,6 +263,34 @@ pub async fn update_session(
     let metadata = if body.changes_metadata() { session.snapshot().await?.metadata } else { BTreeMap::new() };
     let patch = body.check(&metadata, &api.settings).map_err(Problem::unacceptable)?;
     Ok(Json(session.patch(caller.name(), patch).await?))
+}
+
+/// Let a session's agent go
+///
+/// The session stays; the next turn, or a change of its settings, starts an agent that goes on where this one was.
+/// What tools have left running ends with the agent, which a notice tells.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{session_id}/hibernate",
+    operation_id = "hibernateSession",
+    tag = "sessions",
+    params(("session_id" = SessionId, Path, description = "The session.")),
+    responses(
+        (status = 200, description = "The session without an agent.", body = Snapshot),
+        (status = "4XX", response = super::openapi::Refused),
+        (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 409, description = "`turn-in-progress`, `session-busy`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+    ),
+)]
+pub async fn hibernate_session(
+    State(api): State<Api>,
+    caller: Caller,
+    PathText(session_id): PathText<String>,
+    JsonBody(NoFields {}): JsonBody<NoFields>,
+) -> Result<Json<Snapshot>, Problem> {
+    caller.require(Role::Prompt)?;
+    Ok(Json(session_of(&api, &caller, &session_id)?.hibernate().await?))
 }
 
 /// Delete a session

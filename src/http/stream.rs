@@ -1,91 +1,70 @@
-//! Event streams: one loop that reads a session's log by cursor and makes the chunks of an SSE body.
+//! Event streams: one loop that reads events by cursor and makes the chunks of a body.
 //!
 //! Replay and live are the same loop: read the committed events behind the cursor, pass them on, and when there are
-//! none wait for the log's head to move. Nothing is queued per subscriber; one that is slow reads on from the log.
+//! none wait for the head to move. Nothing is queued per subscriber; one that is slow reads on from where it is.
 //!
 //! Architecture invariant: `Subscription` knows no HTTP. What ends a stream from outside (shutdown, a token that was
 //! taken away) comes in as one future.
 
-use std::collections::HashMap;
+mod notes;
+mod open;
+mod selection;
+mod source;
+
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Serialize;
-use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
-use utoipa::ToSchema;
 
-use crate::session::event::EventKind;
-use crate::session::id::{EventId, TurnId};
-use crate::session::log::{Head, SessionLog};
-use crate::session::run::{Frame, Run};
+pub use notes::{StreamCursor, StreamCursorType, StreamReset, StreamResetReason, StreamResetType};
+pub use open::OpenStreams;
+
+pub(super) use notes::{Cursor, CursorSchema};
+pub(super) use open::OpenStream;
+pub(super) use selection::{EventKinds, Form, Selection};
+pub(super) use source::{OrderedEvents, Piece, SessionEvents, Source};
+
+use crate::session::id::TurnId;
+use crate::session::run::Frame;
+use source::Batch;
 
 /// How long a browser waits before it connects again, in milliseconds.
 const RETRY_MS: u32 = 2_000;
 
-/// A set of event kinds: one bit for each kind's code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct EventKinds(u64);
-
-impl EventKinds {
-    /// Adds a kind.
-    pub(super) fn insert(&mut self, kind: EventKind) {
-        self.0 |= Self::bit(kind);
-    }
-
-    /// Whether a kind is in it.
-    pub(super) fn contains(self, kind: EventKind) -> bool {
-        self.0 & Self::bit(kind) != 0
-    }
-
-    fn bit(kind: EventKind) -> u64 {
-        1_u64.checked_shl(u32::from(kind.code())).unwrap_or(0)
-    }
-}
-
-/// Whether frames carry their `event:` field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Naming {
-    /// They do, for `EventSource.addEventListener`.
-    #[default]
-    Named,
-    /// They do not, for `EventSource.onmessage`.
-    Unnamed,
-}
-
-/// Which events a subscriber gets, and in which form.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Selection {
-    /// Only this turn's; `None`: also what is outside any turn.
-    pub(super) turn: Option<TurnId>,
-    /// Only these kinds; `None`: every kind.
-    pub(super) kinds: Option<EventKinds>,
-    /// Their form.
-    pub(super) naming: Naming,
-}
-
-impl Selection {
-    /// Whether the log's bytes can be passed on as they are.
-    fn is_everything(self) -> bool {
-        self.turn.is_none() && self.kinds.is_none() && self.naming == Naming::Named
-    }
-
-    fn takes(self, frame: &Frame<'_>) -> bool {
-        self.turn.is_none_or(|turn| frame.turn == Some(turn))
-            && self.kinds.is_none_or(|kinds| kinds.contains(frame.kind))
-    }
-}
-
-/// Where a stream begins.
+/// Where a reader begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Behind this event; 0 is before the first one.
-    After(EventId),
+    /// Behind this place; 0 is before the first one.
+    After(u64),
     /// With what is committed from now on.
     Latest,
+    /// Behind a place of another database: nowhere here.
+    Unknown,
+}
+
+impl Start {
+    /// The place to begin behind, or why that is not the one that was asked for.
+    pub(super) fn place(self, source: &impl Source) -> (u64, Option<StreamResetReason>) {
+        let head = source.head();
+        match self {
+            Self::Latest => (head, None),
+            Self::Unknown => (0, Some(StreamResetReason::CursorUnknown)),
+            Self::After(after) if after > head => (0, Some(StreamResetReason::CursorBeyondHead)),
+            Self::After(after) if after > 0 && after < source.forgotten() => {
+                (0, Some(StreamResetReason::CursorExpired))
+            }
+            Self::After(after) => (after, None),
+        }
+    }
+}
+
+/// The event for a reader whose cursor cannot be honoured.
+pub(super) fn reset(source: &impl Source, reason: StreamResetReason) -> StreamReset {
+    let last_event_id = source.cursor(source.head());
+    StreamReset { kind: StreamResetType::StreamReset, reason, last_event_id }
 }
 
 /// Where a stream ends by itself.
@@ -99,39 +78,13 @@ pub(super) enum Until {
     TurnEnds(TurnId),
 }
 
-/// The event that tells a subscriber that its cursor is not in this log: what it knows of the session may be wrong, so
-/// it loads the snapshot again. The events that follow begin with the oldest. It has no id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = StreamResetEvent)]
-pub struct StreamReset {
-    /// Always `stream.reset`.
-    #[serde(rename = "type")]
-    pub kind: StreamResetType,
-    /// Why, for programs.
-    pub reason: StreamResetReason,
-    /// The session's last event now.
-    pub last_event_id: EventId,
-}
-
-/// The type of the event that resets a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub enum StreamResetType {
-    /// The only value.
-    #[serde(rename = "stream.reset")]
-    StreamReset,
-}
-
-impl StreamResetType {
-    /// As in the `event:` field.
-    pub const NAME: &'static str = "stream.reset";
-}
-
-/// Why a cursor cannot be honoured. Open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum StreamResetReason {
-    /// No event of that id has been given out yet.
-    CursorBeyondHead,
+/// How a silent stream is kept alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heartbeat {
+    /// How often.
+    pub(super) every: Duration,
+    /// Spaces in the comment.
+    pub(super) padding: usize,
 }
 
 /// Why a subscription goes on.
@@ -147,70 +100,66 @@ enum Wake {
 /// Done when a stream has to end although its log goes on.
 pub(super) type Ended = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
 
-/// One subscriber's way through a log.
-pub(super) struct Subscription {
-    log: SessionLog,
-    head: watch::Receiver<Head>,
+/// One subscriber's way through the events.
+pub(super) struct Subscription<S> {
+    source: S,
+    form: Form,
     selection: Selection,
-    /// The last event that was looked at: everything selected up to it has been given out.
-    cursor: EventId,
-    /// The last id the subscriber was told, by a frame or by a bare `id:` line.
-    told: EventId,
-    /// No event behind this one is given out.
-    until: EventId,
+    /// The last place that was looked at: everything selected up to it has been given out.
+    cursor: u64,
+    /// The last place the subscriber was told, by a frame or otherwise.
+    told: u64,
+    /// Nothing behind this place is given out.
+    until: u64,
     /// The turn whose last event ends the stream.
     until_turn: Option<TurnId>,
     /// The first chunk, until it is given out.
     opening: Option<Bytes>,
     heartbeat: Interval,
+    padding: usize,
     ended: Ended,
     /// Whether nothing more is given out.
     done: bool,
 }
 
-impl Subscription {
-    /// Begins to read `log`. `ended` ends it from outside; a comment goes out every `heartbeat`.
+impl<S: Source> Subscription<S> {
+    /// Begins to read `source`. `ended` ends it from outside.
     pub(super) fn new(
-        log: SessionLog,
+        source: S,
         start: Start,
         until: Until,
-        selection: Selection,
-        heartbeat: Duration,
+        (form, selection): (Form, Selection),
+        heartbeat: Heartbeat,
         ended: Ended,
     ) -> Self {
-        let head = log.watch();
-        let committed = head.borrow().committed;
-        let (cursor, reset) = match start {
-            Start::Latest => (committed, None),
-            Start::After(after) if after <= committed => (after, None),
-            Start::After(_) => (EventId(0), Some(StreamResetReason::CursorBeyondHead)),
-        };
-        let reset = reset.map(|reason| StreamReset {
-            kind: StreamResetType::StreamReset,
-            reason,
-            last_event_id: committed,
-        });
+        let head = source.head();
+        let (cursor, reason) = start.place(&source);
+        // Who begins with the newest has no cursor yet: it gets one, else a cut before the first event would lose some.
+        let beginning = (start == Start::Latest).then(|| source.cursor(cursor));
+        let reset = reason.map(|reason| reset(&source, reason));
+        let opening = opening(form, heartbeat.padding, beginning, reset);
         // A period of zero would panic.
-        let heartbeat = heartbeat.max(Duration::from_millis(1));
-        let mut heartbeat = interval_at(Instant::now() + heartbeat, heartbeat);
-        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let every = heartbeat.every.max(Duration::from_millis(1));
+        let mut beats = interval_at(Instant::now() + every, every);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
-            log,
-            head,
+            source,
+            form,
             selection,
             cursor,
             told: cursor,
-            until: if until == Until::Now { committed } else { EventId(u64::MAX) },
+            until: if until == Until::Now { head } else { u64::MAX },
             until_turn: if let Until::TurnEnds(turn) = until { Some(turn) } else { None },
-            opening: Some(opening(selection.naming, reset)),
-            heartbeat,
+            opening: (!opening.is_empty()).then_some(opening),
+            heartbeat: beats,
+            padding: heartbeat.padding,
             ended,
             done: false,
         }
     }
 
-    /// The next piece of the body: whole frames, as many as one read of the log brings. `None` when the stream is
-    /// over, and ever after.
+    /// The next piece of the body: whole frames, as many as one read brings. `None` when the stream is over, and ever
+    /// after.
     pub(super) async fn next_chunk(&mut self) -> Option<Bytes> {
         if let Some(opening) = self.opening.take() {
             return Some(opening);
@@ -221,18 +170,14 @@ impl Subscription {
             }
             if self.cursor >= self.until {
                 self.done = true;
-                return self.bare_id();
+                return (self.told != self.cursor).then(|| self.tell_cursor());
             }
-            let cursor = self.cursor;
             // Biased: an end is not put off by what there is to read, a heartbeat not by events that are not selected.
             let wake = tokio::select! {
                 biased;
                 () = &mut self.ended => Wake::Over,
                 _ = self.heartbeat.tick() => Wake::Heartbeat,
-                head = self.head.wait_for(|head| head.committed > cursor || head.closed || head.failed) => {
-                    // At the head of a log that gets no further there is nothing to wait for.
-                    head.map_or(Wake::Over, |head| if head.committed > cursor { Wake::Events } else { Wake::Over })
-                }
+                more = self.source.wait(self.cursor) => if more { Wake::Events } else { Wake::Over },
             };
             match wake {
                 Wake::Events => {}
@@ -242,125 +187,132 @@ impl Subscription {
                     return None;
                 }
             }
-            match self.log.read(cursor).await {
-                Ok(Some(run)) => {
-                    if let Some(chunk) = self.take(&run) {
+            match self.source.read(self.cursor).await {
+                Ok(Some(batch)) => {
+                    if let Some(chunk) = self.take(&batch) {
                         return Some(chunk);
                     }
                 }
                 // The events are being deleted together with their session.
                 Ok(None) => self.done = true,
                 Err(error) => {
-                    tracing::warn!(session = %self.log.session(), %error, "an event stream ends: its log cannot be read");
+                    tracing::warn!(%error, "an event stream ends: its events cannot be read");
                     self.done = true;
                 }
             }
         }
     }
 
-    /// What is selected of a run, and the cursor behind it.
-    fn take(&mut self, run: &Run) -> Option<Bytes> {
-        let after = self.cursor;
-        if self.selection.is_everything() && run.last() <= self.until {
-            self.cursor = run.last();
+    /// What is selected of a batch, and the cursor behind it.
+    fn take(&mut self, batch: &Batch) -> Option<Bytes> {
+        let is_whole = self.selection.is_everything() && self.form == Form::Named && S::IDS_ARE_CURSORS;
+        if is_whole
+            && batch.through <= self.until
+            && let [piece] = batch.pieces.as_slice()
+        {
+            self.cursor = batch.through;
             self.told = self.cursor;
-            return Some(run.bytes_after(after));
+            return Some(piece.bytes());
         }
         let mut chunk = BytesMut::new();
-        for frame in run.frames_after(after).take_while(|frame| frame.id <= self.until) {
-            self.cursor = frame.id;
-            if self.selection.takes(&frame) {
-                match self.selection.naming {
-                    Naming::Named => chunk.put(frame.bytes()),
-                    Naming::Unnamed => frame.put_unnamed(&mut chunk),
+        for piece in &batch.pieces {
+            if self.selection.is_everything() {
+                chunk.reserve(piece.size());
+            }
+            for (place, frame) in piece.frames().take_while(|(place, _)| *place <= self.until) {
+                self.cursor = place;
+                if self.selection.takes(&frame) {
+                    self.put(&mut chunk, place, &frame);
+                    self.told = place;
                 }
-                self.told = frame.id;
-            }
-            if frame.kind.ends_turn() && self.until_turn.is_some() && frame.turn == self.until_turn {
-                self.done = true;
-                break;
+                if frame.kind.ends_turn() && self.until_turn.is_some() && frame.turn == self.until_turn {
+                    self.done = true;
+                    return (!chunk.is_empty()).then(|| chunk.freeze());
+                }
             }
         }
-        (!chunk.is_empty()).then(|| chunk.freeze())
-    }
-
-    /// A line that moves the subscriber's cursor over events it did not get. By the HTML standard ("dispatch the
-    /// event") a block without `data:` sets the last event id and dispatches nothing.
-    fn bare_id(&mut self) -> Option<Bytes> {
-        if self.told == self.cursor {
+        self.cursor = batch.through.min(self.until);
+        if chunk.is_empty() {
             return None;
         }
+        if self.form == Form::Lines && !S::IDS_ARE_CURSORS {
+            chunk.put(self.tell_cursor());
+        }
+        Some(chunk.freeze())
+    }
+
+    fn put(&self, chunk: &mut BytesMut, place: u64, frame: &Frame<'_>) {
+        match self.form {
+            Form::Lines => {
+                chunk.put_slice(frame.json());
+                chunk.put_u8(b'\n');
+                return;
+            }
+            Form::Named | Form::Unnamed if S::IDS_ARE_CURSORS => chunk.put_slice(frame.id_line()),
+            Form::Named | Form::Unnamed => {
+                chunk.put_slice(format!("id: {}\n", self.source.cursor(place)).as_bytes());
+            }
+        }
+        let rest = if self.form == Form::Named { frame.without_id() } else { frame.data_only() };
+        chunk.put_slice(rest);
+    }
+
+    /// Moves the subscriber's cursor over events it did not get.
+    fn tell_cursor(&mut self) -> Bytes {
         self.told = self.cursor;
-        Some(Bytes::from(format!("id: {}\n\n", self.cursor)))
+        cursor_chunk(self.form, self.source.cursor(self.cursor))
     }
 
+    /// A comment; where JSON lines have none, the cursor, which every reader of JSON lines can take.
     fn heartbeat_chunk(&mut self) -> Bytes {
-        match self.bare_id() {
-            Some(id) => [b":\n", id.as_ref()].concat().into(),
-            None => Bytes::from_static(b":\n\n"),
+        if self.form == Form::Lines {
+            return self.tell_cursor();
+        }
+        let mut chunk = format!(":{:1$}\n", "", self.padding);
+        if self.told == self.cursor {
+            chunk.push('\n');
+            return chunk.into();
+        }
+        [chunk.as_bytes(), &self.tell_cursor()].concat().into()
+    }
+}
+
+/// Tells the cursor without an event. By the HTML standard ("dispatch the event") a block without `data:` sets the
+/// last event id and dispatches nothing.
+fn cursor_chunk(form: Form, cursor: Cursor) -> Bytes {
+    match form {
+        Form::Named | Form::Unnamed => format!("id: {cursor}\n\n").into(),
+        Form::Lines => {
+            line(&StreamCursor { kind: StreamCursorType::StreamCursor, next_after: cursor }).into()
         }
     }
 }
 
-/// The first bytes: a comment, so that proxies and browsers see the answer begin, the time to wait before connecting
-/// again, and the reset if there is one.
-fn opening(naming: Naming, reset: Option<StreamReset>) -> Bytes {
-    let mut text = format!(": gander\nretry: {RETRY_MS}\n\n");
-    if let Some(json) = reset.and_then(|reset| serde_json::to_string(&reset).ok()) {
-        if naming == Naming::Named {
-            text.push_str("event: ");
-            text.push_str(StreamResetType::NAME);
-            text.push('\n');
-        }
-        text.push_str("data: ");
-        text.push_str(&json);
-        text.push_str("\n\n");
-    }
-    text.into()
+fn line(value: &impl Serialize) -> String {
+    // Neither has anything that JSON cannot say.
+    serde_json::to_string(value).map_or_else(|_| String::new(), |json| json + "\n")
 }
 
-/// Counts the streams that each caller has open.
-#[derive(Clone, Debug, Default)]
-pub struct OpenStreams {
-    /// By the caller's name; nobody is in it with zero. A standard mutex: held for one change, never across an await.
-    counts: Arc<Mutex<HashMap<String, usize>>>,
-}
-
-impl OpenStreams {
-    /// Counts one more, unless the caller has `limit` already. It is counted until the answer is dropped.
-    pub(super) fn open(&self, caller: &str, limit: usize) -> Option<OpenStream> {
-        let mut counts = self.lock();
-        let count = counts.get(caller).copied().unwrap_or(0);
-        if count >= limit {
-            return None;
-        }
-        counts.insert(caller.to_owned(), count + 1);
-        Some(OpenStream { streams: self.clone(), caller: caller.to_owned() })
+/// The first bytes. Of server-sent events: a comment, so that proxies and browsers see the answer begin, and the time
+/// to wait before connecting again. Then the cursor if the subscriber has none, and the reset if there is one.
+fn opening(form: Form, padding: usize, beginning: Option<Cursor>, reset: Option<StreamReset>) -> Bytes {
+    let mut chunk = Vec::new();
+    if form != Form::Lines {
+        chunk.extend_from_slice(format!(": gander{:1$}\nretry: {RETRY_MS}\n\n", "", padding).as_bytes());
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        // Nothing that could panic happens while it is held.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    if let Some(cursor) = beginning {
+        chunk.extend_from_slice(&cursor_chunk(form, cursor));
     }
-}
-
-/// One open stream of a caller.
-#[derive(Debug)]
-pub(super) struct OpenStream {
-    streams: OpenStreams,
-    caller: String,
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        let mut counts = self.streams.lock();
-        if let Some(count) = counts.get_mut(&self.caller) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.caller);
-            }
-        }
+    if let Some(reset) = reset {
+        let line = line(&reset);
+        let frame = match form {
+            Form::Named => format!("event: {}\ndata: {line}\n", StreamResetType::NAME),
+            Form::Unnamed => format!("data: {line}\n"),
+            Form::Lines => line,
+        };
+        chunk.extend_from_slice(frame.as_bytes());
     }
+    chunk.into()
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
+use super::accept::{EVENT_STREAM, JSON, weight_of};
 use super::auth::{Caller, Role, session_of};
 use super::events::{event_stream, reserve_stream};
 use super::idempotency::StreamAgain;
@@ -19,9 +20,9 @@ use super::problem::Problem;
 use super::prompt::prompt_of;
 use super::request::{Identifier, JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
 use super::sessions::{PREFERENCE_APPLIED, set_location};
-use super::stream::{OpenStream, Selection, Start, Until};
+use super::stream::{Form, OpenStream, Selection, SessionEvents, Start, Until};
 use crate::session::handle::SessionHandle;
-use crate::session::id::{EventId, SessionId, TurnId};
+use crate::session::id::{SessionId, TurnId};
 use crate::session::turn::{Prompt, Turn};
 
 /// What begins a turn.
@@ -162,9 +163,10 @@ fn turn_stream(
     session: &SessionHandle,
     turn: &Turn,
 ) -> Response {
-    let start = Start::After(EventId(turn.first_event_id.0.saturating_sub(1)));
-    let selection = Selection { turn: Some(turn.id), ..Selection::default() };
-    event_stream(api, caller, counted, session.log().clone(), start, Until::TurnEnds(turn.id), selection)
+    let start = Start::After(turn.first_event_id.0.saturating_sub(1));
+    let selection = (Form::Named, Selection { turn: Some(turn.id), ..Selection::default() });
+    let source = SessionEvents::new(session.log().clone());
+    event_stream(api, caller, counted, source, start, Until::TurnEnds(turn.id), selection)
 }
 
 /// Answers repeated requests whose first answer was a turn's event stream.
@@ -196,35 +198,10 @@ fn ids_of_path(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix("/v1/sessions/")?.split_once("/turns/")
 }
 
-/// Whether a caller prefers an event stream to JSON (RFC 9110, section 12.5.1): it names the type, and does not name
-/// JSON with the same or a greater weight. Wildcards mean JSON, what every caller can read.
+/// Whether a caller prefers an event stream to JSON: it names the type, and does not name JSON with the same or a
+/// greater weight. Wildcards mean JSON, what every caller can read.
 fn wants_events(headers: &HeaderMap) -> bool {
-    let ranges = || {
-        headers
-            .get_all(header::ACCEPT)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-    };
-    let weight_of =
-        |media_type: &str| ranges().filter_map(|range| weight(range, media_type)).max().unwrap_or(0);
-    weight_of("text/event-stream") > weight_of("application/json")
-}
-
-/// The weight of a media range in thousandths, if it is the given type.
-fn weight(range: &str, media_type: &str) -> Option<u16> {
-    let mut parts = range.split(';').map(str::trim);
-    if !parts.next()?.eq_ignore_ascii_case(media_type) {
-        return None;
-    }
-    let weight = parts.find_map(|part| {
-        let (name, value) = part.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("q").then(|| value.trim())
-    });
-    let Some(weight) = weight else { return Some(1_000) };
-    let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
-    let thousandths: u16 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
-    Some(whole.parse::<u16>().ok()?.saturating_mul(1_000).saturating_add(thousandths).min(1_000))
+    weight_of(headers, EVENT_STREAM) > weight_of(headers, JSON)
 }
 
 /// List a session's turns
@@ -348,7 +325,7 @@ mod tests {
         for (accept, expected) in cases {
             let mut headers = HeaderMap::new();
             for value in &accept {
-                headers.append(header::ACCEPT, HeaderValue::from_static(value));
+                headers.append(axum::http::header::ACCEPT, HeaderValue::from_static(value));
             }
             assert_eq!(wants_events(&headers), expected, "{accept:?}");
         }

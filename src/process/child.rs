@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use crate::shutdown::Tasks;
 
 use super::registry::{Registration, Registry};
-use super::sweep::{DescendantSnapshot, SWEEP_LIMIT, sweep_since};
+use super::sweep::{DescendantSnapshot, SWEEP_LIMIT, count_background, sweep_since};
 use super::table::Identity;
 
 /// A program under its shim. Its pipes can be moved out; [`Child::control`] stays behind.
@@ -145,6 +145,17 @@ impl ChildControl {
         taken.unwrap_or_else(|error| {
             tracing::error!(%error, "looking at the child's processes failed");
             DescendantSnapshot::default()
+        })
+    }
+
+    /// How many processes run below the program that its tools have started: not the program, nor its children in
+    /// process groups of their own.
+    pub async fn background(&self) -> usize {
+        let (shim, program) = (self.inner.shim, self.inner.program.identity);
+        let counted = self.inner.tasks.spawn_blocking(move || count_background(shim, program)).await;
+        counted.unwrap_or_else(|error| {
+            tracing::error!(%error, "counting the child's processes failed");
+            0
         })
     }
 

@@ -67,6 +67,12 @@ impl DescendantSnapshot {
     }
 }
 
+/// How many processes below a shim the program's tools have left running: what [`sweep_since`] would kill if nothing
+/// had run before.
+pub(super) fn count_background(shim: Identity, program: Identity) -> usize {
+    started_since(&ProcessTable::read(), shim, program, &DescendantSnapshot::default()).len()
+}
+
 /// Kills what was started below a shim since the snapshot and is not the program's own doing. How many processes.
 pub(super) fn sweep_since(shim: Identity, program: Identity, since: &DescendantSnapshot) -> usize {
     let mut killed = HashSet::new();

@@ -4,6 +4,7 @@
 //! are committed sends commands to the agent and answers callers. Agent events are appended without waiting for the
 //! commit, so that the next batch is read meanwhile; the store bounds how much may be under way.
 
+mod agent;
 mod child;
 mod ending;
 mod settings;
@@ -12,19 +13,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
-use self::child::Child;
-use super::agent::{
-    AgentEvent, AgentEvents, AgentExit, AgentLauncher, LaunchError, LaunchedAgent, Notice, NoticeLevel,
-};
+pub(super) use self::child::Child;
+use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp, TurnId};
 use super::log::{Append, SessionLog, Store, StoreError};
+use super::registry::Registry;
 use super::run::RunBuilder;
-use super::snapshot::Snapshot;
+use super::snapshot::{SessionState, Snapshot};
 use super::state::{Machine, Step};
-use super::turn::TurnErrorClass;
 use crate::shutdown::Tasks;
 
 /// What the actor's own tasks tell it.
@@ -44,12 +43,38 @@ pub(super) struct SessionActor {
     pub(super) tasks: Tasks,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) status: watch::Sender<Status>,
+    pub(super) child: Child,
+    pub(super) reports: Reports,
     pub(super) end_grace: Duration,
+    /// After how long without a turn the agent is let go; zero: never.
+    pub(super) idle_hibernate: Duration,
     pub(super) event_queue: usize,
+    /// How long the agent may take to end a cancelled turn.
+    pub(super) cancel_grace: Duration,
+    /// When a turn that is being cancelled has to be over.
+    pub(super) cancel_until: Option<Instant>,
+    /// A change of settings that waits for the agent's start.
+    pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
+    /// When the agent was last kept although idle, since something in the background still ran.
+    pub(super) kept_since: Option<Instant>,
     /// Why the log takes nothing more.
     pub(super) broken: Option<StoreError>,
-    /// Takes the session off the registry; taken when that is done.
-    pub(super) forget: Option<Box<dyn FnOnce() + Send + Sync>>,
+    pub(super) registry: Registry,
+    /// The place among all sessions; given back when the session leaves the registry.
+    pub(super) place: Option<OwnedSemaphorePermit>,
+}
+
+/// How the actor's own tasks tell it what they have done.
+pub(super) struct Reports {
+    sender: mpsc::Sender<Finished>,
+    receiver: mpsc::Receiver<Finished>,
+}
+
+impl Reports {
+    pub(super) fn new() -> Self {
+        let (sender, receiver) = mpsc::channel(4);
+        Self { sender, receiver }
+    }
 }
 
 enum Input {
@@ -57,6 +82,8 @@ enum Input {
     Command(Command),
     Agent(Option<AgentEvents>),
     Expiry,
+    CancelOverdue,
+    Idle,
     Stop,
 }
 
@@ -70,40 +97,18 @@ impl SessionActor {
     /// A new session: tells that it exists and starts its agent.
     pub(super) async fn run_new(mut self, permit: OwnedSemaphorePermit) {
         let mut step = Step::new(Timestamp::now());
+        self.child.permit = Some(permit);
         self.machine.created(&mut step);
-        let (finished, results) = mpsc::channel(4);
-        let (events_in, events) = mpsc::channel(self.event_queue);
-        let cancel = CancellationToken::new();
-        let child = Child {
-            events,
-            cancel: cancel.clone(),
-            permit: Some(permit),
-            launching: true,
-            listening: true,
-            ..Child::none()
-        };
-        if self.append(&mut step).await.is_err() {
-            self.leave_registry();
-            return;
-        }
-        let launch =
-            self.launcher.launch(self.log.session(), self.machine.record().launch.clone(), events_in, cancel);
-        let news = finished.clone();
-        self.tasks.spawn(async move {
-            let result = launch.await;
-            // Nobody listens only when the actor has panicked; the agent then ends as its handle is dropped.
-            let _ = news.send(Finished::Launch(result)).await;
-        });
-        self.run(child, finished, results).await;
+        self.machine.start(&mut step);
+        self.finish_step(step).await;
+        self.run().await;
     }
 
     /// A session of an earlier run: closes what that run left open.
     pub(super) async fn run_restored(mut self) {
-        let (finished, mut results) = mpsc::channel(4);
-        let mut child = Child::none();
         if self.machine.is_deleting() {
             let owner = self.machine.snapshot().owner.clone();
-            if let Err(error) = self.finish_delete(&owner, &mut child, &mut results).await {
+            if let Err(error) = self.finish_delete(&owner).await {
                 tracing::error!(session = %self.log.session(), %error, "a deletion begun earlier could not be finished");
             }
             self.leave_registry();
@@ -111,54 +116,55 @@ impl SessionActor {
         }
         let mut step = Step::new(Timestamp::now());
         self.machine.gateway_restarted(&mut step);
-        self.finish_step(&mut child, step).await;
-        self.run(child, finished, results).await;
+        self.finish_step(step).await;
+        self.run().await;
     }
 
-    async fn run(
-        mut self,
-        mut child: Child,
-        finished: mpsc::Sender<Finished>,
-        mut results: mpsc::Receiver<Finished>,
-    ) {
+    async fn run(mut self) {
         let soft = self.tasks.soft().clone();
         let hard = self.tasks.hard().clone();
         loop {
-            let idle = self.machine.current_turn().is_none();
+            let has_turn = self.machine.current_turn().is_some();
             let expiry = self.machine.next_expiry().map(|at| at.remaining(Timestamp::now()));
+            let let_go_at = self.let_go_at();
+            let cancel_until = self.cancel_until;
             let input = tokio::select! {
                 biased;
                 // The end has its own path: nothing queued delays it. An idle session ends as soon as gander begins to
                 // stop, a busy one when its time is up.
                 () = hard.cancelled() => Input::Stop,
-                () = soft.cancelled(), if idle => Input::Stop,
-                Some(news) = results.recv() => Input::Finished(news),
+                () = soft.cancelled(), if !has_turn => Input::Stop,
+                Some(news) = self.reports.receiver.recv() => Input::Finished(news),
                 () = sleep(expiry), if expiry.is_some() => Input::Expiry,
+                () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
-                input = next_input(&mut self.commands, &mut child.events, child.listening) => input,
+                input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
+                () = sleep_until(let_go_at), if let_go_at.is_some() => Input::Idle,
             };
             let next = match input {
                 Input::Stop => {
-                    self.stop(&mut child, &mut results).await;
+                    self.stop().await;
                     Next::End
                 }
-                Input::Finished(Finished::Launch(result)) => self.launched(&mut child, result).await,
+                Input::Finished(Finished::Launch(result)) => self.launched(result).await,
                 Input::Finished(Finished::Patch { by, patch, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
-                    for _ in 0..child.events.len() {
-                        let Ok(events) = child.events.try_recv() else { break };
-                        self.agent_events(&mut child, events).await;
+                    for _ in 0..self.child.events.len() {
+                        let Ok(events) = self.child.events.try_recv() else { break };
+                        self.agent_events(events).await;
                     }
-                    self.patched(&mut child, by, &patch, reply, result).await
+                    self.patched(by, &patch, reply, result).await
                 }
-                Input::Command(command) => self.command(&mut child, command, &finished, &mut results).await,
-                Input::Agent(Some(events)) => self.agent_events(&mut child, events).await,
-                Input::Agent(None) => self.channel_closed(&mut child).await,
+                Input::Command(command) => self.command(command).await,
+                Input::Agent(Some(events)) => self.agent_events(events).await,
+                Input::Agent(None) => self.channel_closed().await,
                 Input::Expiry => {
                     let mut step = Step::new(Timestamp::now());
                     self.machine.expire(&mut step);
-                    self.finish_step(&mut child, step).await
+                    self.finish_step(step).await
                 }
+                Input::CancelOverdue => self.cancel_overdue().await,
+                Input::Idle => self.idle_too_long().await,
             };
             if matches!(next, Next::End) {
                 break;
@@ -168,91 +174,11 @@ impl SessionActor {
     }
 
     fn leave_registry(&mut self) {
-        if let Some(forget) = self.forget.take() {
-            forget();
-        }
+        self.registry.forget(self.log.session());
+        self.place = None;
     }
 
-    async fn launched(&mut self, child: &mut Child, result: Result<LaunchedAgent, LaunchError>) -> Next {
-        child.launching = false;
-        let mut step = Step::new(Timestamp::now());
-        let failure = match result {
-            Ok(LaunchedAgent { agent, facts, notices }) => {
-                child.agent = Some(agent);
-                self.machine.started(&mut step, facts, notices);
-                if let Some(exit) = child.early_exit.take() {
-                    self.machine.agent_event(&mut step, AgentEvent::Exited(exit));
-                    self.agent_gone(child);
-                }
-                None
-            }
-            Err(error) => {
-                tracing::warn!(session = %self.log.session(), %error, "the agent did not start");
-                self.machine.start_failed(&error);
-                child.permit = None;
-                child.events.close();
-                Some(error)
-            }
-        };
-        self.status.send_modify(|status| status.start_failure = failure);
-        self.finish_step(child, step).await
-    }
-
-    async fn agent_events(&mut self, child: &mut Child, events: AgentEvents) -> Next {
-        let mut step = Step::new(Timestamp::now());
-        for event in events {
-            match event {
-                AgentEvent::Exited(exit) if child.launching => child.early_exit = Some(exit),
-                AgentEvent::Exited(exit) => {
-                    tracing::warn!(session = %self.log.session(), how = %exit.how, "the agent ended");
-                    self.machine.agent_event(&mut step, AgentEvent::Exited(exit));
-                    self.agent_gone(child);
-                }
-                AgentEvent::PromptFinished { turn, .. }
-                    if self.machine.is_cancelling() && self.machine.current_turn() == Some(turn) =>
-                {
-                    // Before the end is told, so that a caller who sees it can rely on it, and so that nothing of the
-                    // next turn is taken for this one's.
-                    self.sweep(child, &mut step).await;
-                    self.machine.agent_event(&mut step, event);
-                }
-                event => self.machine.agent_event(&mut step, event),
-            }
-        }
-        self.finish_step(child, step).await
-    }
-
-    /// The adapter ended without saying so.
-    async fn channel_closed(&mut self, child: &mut Child) -> Next {
-        child.listening = false;
-        if child.agent.is_none() {
-            return Next::GoOn;
-        }
-        let exit = AgentExit {
-            how: "the connection was lost".into(),
-            stderr_tail: String::new(),
-            class: TurnErrorClass::AgentExited,
-        };
-        self.agent_events(child, vec![AgentEvent::Exited(exit)]).await
-    }
-
-    async fn sweep(&mut self, child: &Child, step: &mut Step) {
-        let Some(agent) = &child.agent else { return };
-        let killed = agent.sweep().await;
-        if killed > 0 {
-            let message = format!("{killed} processes that the cancelled turn had started were killed");
-            let code = "processes-killed".into();
-            self.machine.notice(step, Notice { level: NoticeLevel::Info, code, message });
-        }
-    }
-
-    async fn command(
-        &mut self,
-        child: &mut Child,
-        command: Command,
-        finished: &mpsc::Sender<Finished>,
-        results: &mut mpsc::Receiver<Finished>,
-    ) -> Next {
+    async fn command(&mut self, command: Command) -> Next {
         let mut step = Step::new(Timestamp::now());
         let command = match (&self.broken, command) {
             (_, command @ Command::Delete { .. }) | (None, command) => command,
@@ -272,29 +198,47 @@ impl SessionActor {
                 Next::GoOn
             }
             Command::Prompt { by, prompt, reply } => {
+                if !self.has_place().await {
+                    let _ = reply.send(Err(Refusal::AtCapacity));
+                    return Next::GoOn;
+                }
                 let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
-                if let (Ok(_), Some(agent)) = (&result, &child.agent) {
+                if let (Ok(_), Some(agent)) = (&result, &self.child.agent) {
                     agent.mark_turn().await;
                 }
-                self.finish_command(child, step, reply, result).await
+                self.finish_command(step, reply, result).await
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
-                self.finish_command(child, step, reply, result).await
+                if self.machine.is_cancelling() {
+                    self.cancel_until.get_or_insert_with(|| Instant::now() + self.cancel_grace);
+                }
+                self.finish_command(step, reply, result).await
             }
             Command::Answer { by, permission, answer, reply } => {
                 let result = self.machine.answer(&mut step, by, permission, answer);
-                self.finish_command(child, step, reply, result).await
+                self.finish_command(step, reply, result).await
             }
             Command::Patch { by, patch, reply } if patch.needs_agent() => {
-                self.begin_patch(child, by, patch, reply, finished);
-                Next::GoOn
+                self.begin_patch(by, patch, reply).await
             }
             Command::Patch { by, patch, reply } => {
                 let result = self.machine.apply_patch(&mut step, by, &patch);
-                let next = self.finish_step(child, step).await;
+                let next = self.finish_step(step).await;
                 let result = result.map(|()| self.machine.snapshot().clone());
                 self.answer_when_committed(reply, result).await;
+                next
+            }
+            Command::Hibernate { reply } => {
+                let next = match self.machine.hibernate() {
+                    Ok(true) => self.let_go().await,
+                    Ok(false) => Next::GoOn,
+                    Err(refusal) => {
+                        let _ = reply.send(Err(refusal));
+                        return Next::GoOn;
+                    }
+                };
+                self.answer_when_committed(reply, Ok(self.machine.snapshot().clone())).await;
                 next
             }
             Command::Delete { by, reply } => {
@@ -305,7 +249,7 @@ impl SessionActor {
                 // A broken log does not keep the data from going.
                 let result = match self.append(&mut step).await {
                     Err(error) if self.broken.is_none() => Err(error),
-                    _ => self.finish_delete(&by, child, results).await,
+                    _ => self.finish_delete(&by).await,
                 };
                 if let Err(error) = &result {
                     tracing::error!(session = %self.log.session(), %error, "a session could not be deleted whole");
@@ -318,14 +262,8 @@ impl SessionActor {
         }
     }
 
-    async fn finish_command<T>(
-        &mut self,
-        child: &mut Child,
-        step: Step,
-        reply: Reply<T>,
-        result: Result<T, Refusal>,
-    ) -> Next {
-        let next = self.finish_step(child, step).await;
+    async fn finish_command<T>(&mut self, step: Step, reply: Reply<T>, result: Result<T, Refusal>) -> Next {
+        let next = self.finish_step(step).await;
         self.answer_when_committed(reply, result).await;
         next
     }
@@ -338,7 +276,7 @@ impl SessionActor {
     }
 
     /// Appends a step's events and then does what it asks for. The session ends when the log can take no more.
-    async fn finish_step(&mut self, child: &mut Child, mut step: Step) -> Next {
+    async fn finish_step(&mut self, mut step: Step) -> Next {
         let commands = std::mem::take(&mut step.commands);
         let appended = self.append(&mut step).await;
         let news = self.status_news();
@@ -350,15 +288,21 @@ impl SessionActor {
             appended => appended,
         };
         if let Err(error) = committed {
-            return self.log_failed(child, &error);
+            return self.log_failed(&error);
         }
         for command in commands {
-            let Some(agent) = &child.agent else { break };
+            let Some(agent) = &self.child.agent else { break };
             if agent.send(command).is_err() {
                 // The adapter gives such an agent up and tells its end as an event.
                 tracing::warn!(session = %self.log.session(), "the agent takes no commands");
                 break;
             }
+        }
+        if step.start_agent {
+            self.start_agent();
+        }
+        if !self.machine.is_cancelling() {
+            self.cancel_until = None;
         }
         if let Some(status) = news {
             self.status.send_replace(status);
@@ -374,6 +318,7 @@ impl SessionActor {
             state,
             turn,
             start_failure: told.start_failure.clone(),
+            idle_since: (state == SessionState::Idle).then(Instant::now),
         })
     }
 
@@ -403,6 +348,13 @@ async fn next_input(
         Some(command) = commands.recv() => Input::Command(command),
         events = events.recv(), if listening => Input::Agent(events),
         else => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

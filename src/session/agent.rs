@@ -82,6 +82,12 @@ pub struct LaunchSpec {
     pub env: BTreeMap<String, String>,
 }
 
+/// The agent's own id of a session, by which another of its processes goes on with it. For the adapter only: callers
+/// never see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ResumeToken(pub String);
+
 /// One extension and whether it loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExtensionStatus {
@@ -233,6 +239,9 @@ pub trait Agent: Send + Sync + 'static {
     /// Kills what tools started since the mark; gives how many processes.
     fn sweep(&self) -> BoxFuture<usize>;
 
+    /// How many processes that tools started run on by themselves, e.g. a server that a shell left in the background.
+    fn background(&self) -> BoxFuture<usize>;
+
     /// Ends the agent and everything it started: by itself within `grace`, else by force. Done when nothing is left.
     fn end(&self, grace: Duration) -> BoxFuture<()>;
 }
@@ -243,6 +252,8 @@ pub struct LaunchedAgent {
     pub agent: Arc<dyn Agent>,
     /// What it said of itself.
     pub facts: AgentFacts,
+    /// By which it can be gone on with later.
+    pub resume: ResumeToken,
     /// What a caller should know of the start.
     pub notices: Vec<Notice>,
 }
@@ -281,10 +292,14 @@ pub enum LaunchError {
 pub trait AgentLauncher: Send + Sync + 'static {
     /// Starts an agent and gets it ready for prompts. When `cancel` is given the start ends early, with nothing left
     /// running. `events` gets everything the agent says from then on, also before this returns.
+    ///
+    /// With `resume` it goes on with the session that an earlier process had, in the mode and with the provider and
+    /// model of `spec`, whatever the agent has kept; what it repeats of the session's history is no event.
     fn launch(
         &self,
         session: SessionId,
         spec: LaunchSpec,
+        resume: Option<ResumeToken>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>>;

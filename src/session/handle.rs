@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::agent::{AgentFailure, LaunchError, Mode};
 use super::id::{PermissionId, SessionId, SessionNumber, TurnId};
@@ -25,6 +26,12 @@ pub enum Refusal {
     /// Its agent did not start or is gone.
     #[error("the session has failed: {0}")]
     Failed(String),
+    /// Its agent did not start for this.
+    #[error(transparent)]
+    StartFailed(LaunchError),
+    /// As many agents run as may, and none of them is idle.
+    #[error("as many agents run as there may (sessions.max_running), and none is idle")]
+    AtCapacity,
     /// Another turn runs.
     #[error("a turn is in progress")]
     TurnInProgress(TurnId),
@@ -90,6 +97,7 @@ pub(super) enum Command {
     Cancel { by: String, turn: TurnId, reply: Reply<Turn> },
     Answer { by: String, permission: PermissionId, answer: Answer, reply: Reply<Permission> },
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot> },
+    Hibernate { reply: Reply<Snapshot> },
     Delete { by: String, reply: Reply<()> },
 }
 
@@ -98,7 +106,9 @@ impl Command {
     pub(super) fn refuse(self, refusal: Refusal) {
         // A caller that has left does not want the answer.
         let _ = match self {
-            Self::Snapshot { reply } | Self::Patch { reply, .. } => reply.send(Err(refusal)).is_ok(),
+            Self::Snapshot { reply } | Self::Patch { reply, .. } | Self::Hibernate { reply } => {
+                reply.send(Err(refusal)).is_ok()
+            }
             Self::Prompt { reply, .. } | Self::Cancel { reply, .. } => reply.send(Err(refusal)).is_ok(),
             Self::Answer { reply, .. } => reply.send(Err(refusal)).is_ok(),
             Self::Delete { reply, .. } => reply.send(Err(refusal)).is_ok(),
@@ -114,6 +124,8 @@ pub(super) struct Status {
     pub(super) turn: Option<TurnId>,
     /// Why it did not start.
     pub(super) start_failure: Option<LaunchError>,
+    /// Since when an agent runs and has nothing to do.
+    pub(super) idle_since: Option<Instant>,
 }
 
 /// A session, for callers.
@@ -215,6 +227,16 @@ impl SessionHandle {
     /// Changes the session.
     pub async fn patch(&self, by: &str, patch: SessionPatch) -> Result<Snapshot, Refusal> {
         self.ask(|reply| Command::Patch { by: by.to_owned(), patch, reply }).await
+    }
+
+    /// Lets the agent go and keeps the session; the next turn wakes it.
+    pub async fn hibernate(&self) -> Result<Snapshot, Refusal> {
+        self.ask(|reply| Command::Hibernate { reply }).await
+    }
+
+    /// Since when an agent runs and has nothing to do; `None` when it has, or when none runs.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        self.status.borrow().idle_since
     }
 
     /// Ends the agent and everything it started, and deletes the session's data.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::id::{EventId, PermissionId, SessionId, SessionNumber, TurnId};
+use super::order::{EventOrder, OrderFilter, OrderedRuns, Position};
 use super::permission::{Permission, PermissionState};
 use super::run::Run;
 use super::snapshot::{SessionState, Snapshot};
@@ -48,6 +49,9 @@ pub struct SessionRecord {
     /// Whether its deletion has begun: a restarted gateway goes on with it.
     #[serde(default)]
     pub deleting: bool,
+    /// By which its agent goes on with it; `None` until one has started.
+    #[serde(default)]
+    pub resume: Option<super::agent::ResumeToken>,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
 }
@@ -112,6 +116,19 @@ pub trait Store: Send + Sync + 'static {
         after: EventId,
         max_bytes: usize,
     ) -> StoreFuture<Option<Arc<Run>>>;
+
+    /// The order of all sessions' events.
+    fn order(&self) -> EventOrder;
+
+    /// The selected events behind `after` up to and with `until`, which is committed, in their order; at most about
+    /// `max_bytes`. What was deleted is left out, but for the `session.deleted` that a session ended with.
+    fn ordered_events(
+        &self,
+        filter: OrderFilter,
+        after: Position,
+        until: Position,
+        max_bytes: usize,
+    ) -> StoreFuture<OrderedRuns>;
 
     /// The events behind `after` up to and with `until` of the kinds that make up messages (`turn.started`,
     /// `message.delta`, `message.user`), as JSON; at most `limit`.
@@ -251,12 +268,13 @@ impl SessionLog {
     }
 
     /// Makes a committed run visible. For the store's writer only, in order.
-    pub fn committed(&self, run: Run) {
+    pub fn committed(&self, run: impl Into<Arc<Run>>) {
+        let run = run.into();
         let last = run.last();
         {
             let mut tail = self.lock_tail();
             tail.weight += run.weight();
-            tail.runs.push_back(Arc::new(run));
+            tail.runs.push_back(run);
             while tail.weight > self.shared.tail_bytes && tail.runs.len() > 1 {
                 if let Some(oldest) = tail.runs.pop_front() {
                     tail.weight -= oldest.weight();

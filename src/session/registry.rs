@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use super::actor::SessionActor;
+use super::actor::{Child, Reports, SessionActor};
 use super::agent::{AgentLauncher, LaunchSpec};
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
@@ -16,6 +16,8 @@ use super::snapshot::{SessionState, SessionUsage, Snapshot};
 use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
 
+/// How often a place among the running agents is looked for.
+const PLACE_ATTEMPTS: usize = 16;
 /// Commands of callers that may wait for one session; further ones wait in their own tasks.
 const COMMAND_QUEUE: usize = 16;
 
@@ -38,6 +40,10 @@ pub struct SessionSettings {
     pub allow_plan_write: bool,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
+    /// How long an agent may take to end a cancelled turn before it is killed.
+    pub cancel_grace: Duration,
+    /// After how long without a turn an agent is let go; zero: never.
+    pub idle_hibernate: Duration,
     /// Batches of agent events that may wait for the session.
     pub event_queue: usize,
 }
@@ -139,9 +145,9 @@ impl Registry {
         let place = Arc::clone(&self.shared.places)
             .try_acquire_owned()
             .map_err(|_| CreateError::AtCapacity("as many sessions exist as there may be (sessions.max)"))?;
-        let running = Arc::clone(&self.shared.running)
-            .try_acquire_owned()
-            .map_err(|_| CreateError::AtCapacity("as many agents run as there may (sessions.max_running)"))?;
+        let running = self.place_for_agent().await.ok_or(CreateError::AtCapacity(
+            "as many agents run as there may (sessions.max_running), and none is idle",
+        ))?;
         let record = first_record(new);
         let number = self.shared.store.create_session(record.clone()).await?;
         let machine = Machine::new(record, self.bounds());
@@ -149,6 +155,33 @@ impl Registry {
         self.lock().insert(handle.id(), handle.clone());
         self.shared.tasks.spawn(actor.run_new(running));
         Ok(handle)
+    }
+
+    /// A place among the running agents: a free one, else the longest idle agent's, which is let go. `None` when all
+    /// are busy.
+    pub(super) async fn place_for_agent(&self) -> Option<OwnedSemaphorePermit> {
+        for _ in 0..PLACE_ATTEMPTS {
+            if let Ok(place) = Arc::clone(&self.shared.running).try_acquire_owned() {
+                return Some(place);
+            }
+            let idle = {
+                let sessions = self.lock();
+                let idle = sessions.values().filter_map(|session| Some((session.idle_since()?, session)));
+                idle.min_by_key(|(since, _)| *since).map(|(_, session)| session.clone())
+            };
+            // It may refuse, being no longer idle, or another may be faster with the place: then once more.
+            if let Err(refusal) = idle?.hibernate().await {
+                tracing::debug!(%refusal, "an idle agent was not let go");
+            }
+        }
+        None
+    }
+
+    /// The session's task is over.
+    pub(super) fn forget(&self, id: SessionId) {
+        if self.lock().remove(&id).is_some() {
+            self.shared.count.send_modify(|count| *count -= 1);
+        }
     }
 
     /// A session of any owner.
@@ -182,8 +215,12 @@ impl Registry {
         let log =
             SessionLog::new(id, number, Arc::clone(&shared.store), committed, shared.settings.tail_bytes);
         let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE);
-        let (status, status_out) =
-            watch::channel(Status { state: SessionState::Starting, turn: None, start_failure: None });
+        let (status, status_out) = watch::channel(Status {
+            state: SessionState::Starting,
+            turn: None,
+            start_failure: None,
+            idle_since: None,
+        });
         let handle = SessionHandle {
             owner: machine.snapshot().owner.as_str().into(),
             log: log.clone(),
@@ -193,12 +230,6 @@ impl Registry {
             tasks: shared.tasks.clone(),
         };
         shared.count.send_modify(|count| *count += 1);
-        let registry = self.clone();
-        let forget = Box::new(move || {
-            registry.lock().remove(&id);
-            registry.shared.count.send_modify(|count| *count -= 1);
-            drop(place);
-        });
         let actor = SessionActor {
             machine,
             log,
@@ -208,9 +239,17 @@ impl Registry {
             commands,
             status,
             end_grace: shared.settings.end_grace,
+            idle_hibernate: shared.settings.idle_hibernate,
             event_queue: shared.settings.event_queue,
+            child: Child::none(),
+            reports: Reports::new(),
+            cancel_grace: shared.settings.cancel_grace,
+            cancel_until: None,
+            waiting_patch: None,
+            kept_since: None,
             broken: None,
-            forget: Some(forget),
+            registry: self.clone(),
+            place,
         };
         (handle, actor)
     }
@@ -260,5 +299,5 @@ fn first_record(new: NewSession) -> SessionRecord {
         config_options: Vec::new(),
         agent: None,
     };
-    SessionRecord { snapshot, title_is_callers, deleting: false, launch }
+    SessionRecord { snapshot, title_is_callers, deleting: false, resume: None, launch }
 }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use serde::Serialize;
 
 use super::event::{EventBody, EventKind};
@@ -61,12 +61,30 @@ impl<'run> Frame<'run> {
         &self.run.bytes[self.mark.data as usize..self.mark.end as usize - 2]
     }
 
-    /// Writes the frame without its `event:` field, for `EventSource.onmessage`.
-    pub fn put_unnamed(&self, into: &mut BytesMut) {
-        let data_line = self.mark.data as usize - DATA_FIELD.len();
-        let event_line = data_line - EVENT_FIELD.len() - self.kind.as_str().len() - 1;
-        into.put_slice(&self.run.bytes[self.start..event_line]);
-        into.put_slice(&self.run.bytes[data_line..self.mark.end as usize]);
+    /// The frame's `id:` line.
+    #[must_use]
+    pub fn id_line(&self) -> &'run [u8] {
+        &self.run.bytes[self.start..self.event_line()]
+    }
+
+    /// The frame without its `id:` line.
+    #[must_use]
+    pub fn without_id(&self) -> &'run [u8] {
+        &self.run.bytes[self.event_line()..self.mark.end as usize]
+    }
+
+    /// The frame with its `data:` line only, for `EventSource.onmessage`.
+    #[must_use]
+    pub fn data_only(&self) -> &'run [u8] {
+        &self.run.bytes[self.data_line()..self.mark.end as usize]
+    }
+
+    fn data_line(&self) -> usize {
+        self.mark.data as usize - DATA_FIELD.len()
+    }
+
+    fn event_line(&self) -> usize {
+        self.data_line() - EVENT_FIELD.len() - self.kind.as_str().len() - 1
     }
 }
 
@@ -323,9 +341,9 @@ mod tests {
         assert_eq!(json["turn_id"], turn.to_string());
         assert_eq!(json["time"], "1970-01-01T00:00:00.000Z");
         assert_eq!(json["message"], "one\ntwo");
-        let mut unnamed = BytesMut::new();
-        frame.put_unnamed(&mut unnamed);
-        assert_eq!(unnamed, format!("id: 17\n{}\n\n", lines[2]));
+        assert_eq!(frame.id_line(), b"id: 17\n");
+        assert_eq!([frame.id_line(), frame.without_id()].concat(), frame.bytes());
+        assert_eq!(frame.data_only(), format!("{}\n\n", lines[2]).as_bytes());
     }
 
     #[test]

@@ -26,7 +26,9 @@ pub enum SessionState {
     AwaitingPermission,
     /// A turn is being cancelled.
     Cancelling,
-    /// The agent did not start, or is gone.
+    /// No agent runs; the next turn wakes one that goes on where the last one was.
+    Hibernated,
+    /// The agent did not start; the next turn tries again.
     Failed,
 }
 
@@ -40,6 +42,7 @@ impl SessionState {
             Self::Running => "running",
             Self::AwaitingPermission => "awaiting_permission",
             Self::Cancelling => "cancelling",
+            Self::Hibernated => "hibernated",
             Self::Failed => "failed",
         }
     }

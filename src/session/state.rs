@@ -3,11 +3,18 @@
 //! ```text
 //!              started                 prompt              agent asks
 //!  starting ───────────▶ idle ───────────────▶ running ◀──────────────▶ awaiting_permission
-//!     │                   ▲                      │ │ answered, expired          │
-//!     │ start failed      │    turn ended        │ │ cancel                     │ cancel
-//!     ▼                   ├──────────────────────┘ └──────▶ cancelling ◀────────┘
-//!   failed ◀── agent exit ┴───── turn ended ───────────────────┘
+//!     │                 ▲    ▲                   │ │ answered, expired          │
+//!     │ start failed    │    │  turn ended       │ │ cancel                     │ cancel
+//!     ▼                 │    ├───────────────────┘ └──────▶ cancelling ◀────────┘
+//!   failed       change │    └────────── turn ended ────────────┘
+//!     │        settings │
+//!     │ prompt          │ hibernate, agent exit, restart: from any of them
+//!     ▼                 ▼
+//!  running ◀─ prompt ─ hibernated
 //! ```
+//!
+//! A prompt to a session without an agent begins its turn at once and keeps what is to be sent until the agent is
+//! there: to callers waking is a part of the turn.
 //!
 //! Every input is a method that takes a [`Step`] and leaves in it the events to append, the records to write and the
 //! commands for the agent. The order of the events is the order callers see; the commands are sent when the events are
@@ -20,6 +27,7 @@ mod ending;
 mod from_agent;
 mod from_callers;
 mod step;
+mod tool_calls;
 #[cfg(test)]
 mod tests;
 
@@ -27,14 +35,15 @@ pub(super) use self::step::Step;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::agent::{AgentOption, LaunchError, Notice, ReplyToken};
+use super::agent::{AgentCommand, AgentOption, LaunchError, Notice, ReplyToken};
 use super::event::{EventBody, EventKind, SessionChange};
 use super::handle::Refusal;
 use super::id::{EventId, MessageId, PermissionId, Timestamp, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::DecidedBy;
 use super::snapshot::{SessionState, Snapshot};
-use super::turn::{TurnError, TurnErrorClass, TurnUsage};
+use super::tool_call::ToolCallStatus;
+use super::turn::{TurnError, TurnErrorClass, TurnState, TurnUsage};
 
 /// How many notices a snapshot shows.
 const KEPT_NOTICES: usize = 50;
@@ -57,9 +66,15 @@ pub(super) struct Bounds {
 /// The large states a session goes through; the finer ones follow from what is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// An agent is being started.
     Starting,
+    /// It runs.
     Ready,
+    /// None runs.
+    Hibernated,
+    /// None runs, since it did not start.
     Failed,
+    /// Nothing follows but the end.
     Deleting,
 }
 
@@ -110,6 +125,8 @@ pub(super) struct Machine {
     cancelled_by: Option<String>,
     /// Whether a change of settings is under way.
     patching: bool,
+    /// What the running turn waits to send until there is an agent.
+    held: Option<AgentCommand>,
     message: Option<OpenMessage>,
     /// The last message of the running turn, cut at [`TURN_TEXT_BYTES`].
     turn_text: String,
@@ -131,6 +148,7 @@ impl Machine {
             phase: Phase::Starting,
             cancelled_by: None,
             patching: false,
+            held: None,
             message: None,
             turn_text: String::new(),
             turn_usage: None,
@@ -149,6 +167,7 @@ impl Machine {
         machine.phase = match machine.record.snapshot.state {
             _ if machine.record.deleting => Phase::Deleting,
             SessionState::Failed => Phase::Failed,
+            SessionState::Hibernated => Phase::Hibernated,
             _ => Phase::Ready,
         };
         // The notes are not kept. A call that is still open is taken for one of the turn that ran.
@@ -215,7 +234,10 @@ impl Machine {
 
     fn state(&self) -> SessionState {
         match self.phase {
-            Phase::Starting => SessionState::Starting,
+            Phase::Starting if self.record.snapshot.current_turn.is_none() => SessionState::Starting,
+            Phase::Starting if self.cancelled_by.is_some() => SessionState::Cancelling,
+            Phase::Starting => SessionState::Running,
+            Phase::Hibernated => SessionState::Hibernated,
             Phase::Failed => SessionState::Failed,
             Phase::Deleting => self.record.snapshot.state,
             Phase::Ready if self.record.snapshot.current_turn.is_none() => SessionState::Idle,
@@ -281,35 +303,89 @@ impl Machine {
     }
 
     /// The agent did not start.
-    pub(super) fn start_failed(&mut self, error: &LaunchError) {
-        if self.phase == Phase::Starting {
-            self.phase = Phase::Failed;
-            self.record.snapshot.state_reason = Some(error.to_string());
+    pub(super) fn start_failed(&mut self, step: &mut Step, error: &LaunchError) {
+        if self.phase != Phase::Starting {
+            return;
+        }
+        self.phase = Phase::Failed;
+        self.record.snapshot.state_reason = Some(error.to_string());
+        self.held = None;
+        let class = match error {
+            LaunchError::ProviderNotConfigured { .. } => TurnErrorClass::ProviderNotConfigured,
+            _ => TurnErrorClass::StartFailed,
+        };
+        let error = TurnError { class, message: error.to_string(), retryable: true };
+        self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::AgentExit);
+    }
+
+    /// The agent did not end a cancelled turn in time and has been ended itself.
+    pub(super) fn cancel_overdue(&mut self, step: &mut Step) {
+        self.forget_agent();
+        self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
+        self.close_tool_calls(step, ToolCallStatus::Cancelled);
+        if self.phase == Phase::Ready {
+            self.phase = Phase::Hibernated;
+            self.record.snapshot.state_reason =
+                Some("the agent did not stop when its turn was cancelled".into());
+        }
+    }
+
+    /// Whether the session has an agent, or one that is being started.
+    pub(super) fn has_agent(&self) -> bool {
+        matches!(self.phase, Phase::Starting | Phase::Ready)
+    }
+
+    /// An agent is being started, for the first time or again.
+    pub(super) fn start(&mut self, step: &mut Step) {
+        self.phase = Phase::Starting;
+        self.record.snapshot.state_reason = None;
+        step.start_agent = true;
+    }
+
+    /// Lets the agent go, or says why not; `Ok(false)` when there is none.
+    pub(super) fn hibernate(&mut self) -> Result<bool, Refusal> {
+        if let Some(turn) = self.current_turn() {
+            return Err(Refusal::TurnInProgress(turn));
+        }
+        match self.phase {
+            Phase::Hibernated | Phase::Failed => Ok(false),
+            _ => {
+                self.refuse_while_busy()?;
+                self.phase = Phase::Hibernated;
+                self.forget_agent();
+                Ok(true)
+            }
+        }
+    }
+
+    /// The agent's process is gone.
+    fn forget_agent(&mut self) {
+        self.replies.clear();
+        self.held = None;
+        if let Some(agent) = &mut self.record.snapshot.agent {
+            agent.pid = None;
         }
     }
 
     /// The gateway was restarted: closes what the last run left open. Nothing of the agent is left.
     pub(super) fn gateway_restarted(&mut self, step: &mut Step) {
-        self.agent_lost(
-            step,
-            &TurnError {
-                class: TurnErrorClass::GatewayRestarted,
-                message: "the gateway was restarted".into(),
-                retryable: true,
-            },
-            &DecidedBy::Restart,
-        );
+        let error = TurnError {
+            class: TurnErrorClass::GatewayRestarted,
+            message: "the gateway was restarted".into(),
+            retryable: true,
+        };
+        self.agent_lost(step, &error, &DecidedBy::Restart);
+        self.record.snapshot.state_reason =
+            self.record.snapshot.state_reason.take().filter(|_| self.phase == Phase::Failed);
     }
 
-    fn refuse_unless_ready(&self) -> Result<(), Refusal> {
+    /// A session without an agent is not refused: it can be woken.
+    fn refuse_while_busy(&self) -> Result<(), Refusal> {
         match self.phase {
-            Phase::Starting => Err(Refusal::Busy("it is starting")),
             Phase::Deleting => Err(Refusal::Busy("it is being deleted")),
-            Phase::Failed => Err(Refusal::Failed(
-                self.record.snapshot.state_reason.clone().unwrap_or_else(|| "no agent".into()),
-            )),
-            Phase::Ready if self.patching => Err(Refusal::Busy("its settings are being changed")),
-            Phase::Ready => Ok(()),
+            Phase::Starting if self.current_turn().is_none() => Err(Refusal::Busy("it is starting")),
+            _ if self.patching => Err(Refusal::Busy("its settings are being changed")),
+            _ => Ok(()),
         }
     }
 }

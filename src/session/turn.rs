@@ -59,6 +59,8 @@ pub enum TurnErrorClass {
     AgentError,
     /// The gateway was restarted.
     GatewayRestarted,
+    /// The agent did not start.
+    StartFailed,
 }
 
 /// Why a turn failed.

@@ -25,7 +25,7 @@ const APPEND_BYTES: usize = 256;
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) log: SessionLog,
-    pub(super) run: Option<Run>,
+    pub(super) run: Option<Arc<Run>>,
     pub(super) records: Vec<Record>,
     bytes: usize,
 }
@@ -35,12 +35,14 @@ impl Prepared {
     pub(super) fn new(append: Append) -> Result<Self, serde_json::Error> {
         let Append { log, run, changes } = append;
         let records = changes.iter().map(Record::new).collect::<Result<Vec<_>, _>>()?;
-        let bytes = run.as_ref().map_or(0, Run::weight) + records.iter().map(Record::bytes).sum::<usize>();
+        let run = run.map(Arc::new);
+        let bytes =
+            run.as_ref().map_or(0, |run| run.weight()) + records.iter().map(Record::bytes).sum::<usize>();
         Ok(Self { log, run, records, bytes: bytes + APPEND_BYTES })
     }
 
     fn events(&self) -> usize {
-        self.run.as_ref().map_or(0, Run::len)
+        self.run.as_ref().map_or(0, |run| run.len())
     }
 }
 

@@ -104,14 +104,25 @@ pub(super) fn events(
     after: EventId,
     max_bytes: usize,
 ) -> Result<Option<Run>, Fault> {
-    if after >= LAST_ID {
+    events_up_to(connection, session, after, LAST_ID, max_bytes)
+}
+
+/// Likewise, but nothing behind `last`.
+pub(super) fn events_up_to(
+    connection: &Connection,
+    session: SessionNumber,
+    after: EventId,
+    last: EventId,
+    max_bytes: usize,
+) -> Result<Option<Run>, Fault> {
+    if after >= last {
         return Ok(None);
     }
     let mut select = connection.prepare_cached(
         "SELECT k, kind, turn, data FROM events
          WHERE k > ?1 AND k <= ?2 AND EXISTS (SELECT 1 FROM sessions WHERE number = ?3) ORDER BY k",
     )?;
-    let mut rows = select.query((key(session, after), key(session, LAST_ID), session.0))?;
+    let mut rows = select.query((key(session, after), key(session, last), session.0))?;
     let mut run = RunBuilder::new(after.next());
     while let Some(row) = rows.next()? {
         let key: i64 = row.get(0)?;
@@ -298,11 +309,14 @@ pub(super) fn permission(
     Ok(found.pop())
 }
 
-/// The last event of a session; `None` when there is no such session.
-pub(super) fn head(connection: &Connection, session: SessionNumber) -> rusqlite::Result<Option<EventId>> {
+/// The last event of a session and the session's owner; `None` when there is no such session.
+pub(super) fn head(
+    connection: &Connection,
+    session: SessionNumber,
+) -> rusqlite::Result<Option<(EventId, String)>> {
     connection
-        .prepare_cached(&format!("SELECT {LAST_KEY} FROM sessions s WHERE s.number = ?1"))?
-        .query_row((session.0,), |row| last_event(row, 0))
+        .prepare_cached(&format!("SELECT {LAST_KEY}, s.owner FROM sessions s WHERE s.number = ?1"))?
+        .query_row((session.0,), |row| Ok((last_event(row, 0)?, row.get(1)?)))
         .optional()
 }
 

@@ -25,7 +25,7 @@ const STATEMENTS: usize = 64;
 const WAL_BYTES_KEPT: i64 = 64 * 1024 * 1024;
 
 /// Forward only: the first makes version 1 of an empty database, each further one the next version of the one before.
-const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql")];
 
 /// Tables that start-up reads and that are small enough to be checked whole. The events are not: there may be
 /// gigabytes of them, and whoever reads a damaged one gets an error.

@@ -6,6 +6,7 @@ mod failure;
 mod lists;
 mod opening;
 mod order;
+mod ordered;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -80,7 +81,7 @@ fn session_record(owner: &str, state: SessionState) -> SessionRecord {
         disabled_extensions: Vec::new(),
         env: BTreeMap::new(),
     };
-    SessionRecord { snapshot, title_is_callers: false, deleting: false, launch }
+    SessionRecord { snapshot, title_is_callers: false, deleting: false, resume: None, launch }
 }
 
 fn turn_of(session: SessionId, state: TurnState) -> Turn {

@@ -9,13 +9,14 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::Wal;
+use super::ordered;
 use super::queue::{Backlog, Deleted, Lanes, Prepared, Room, Share, Step};
 use super::reader;
 use super::record::{Fault, LAST_ID, write_events};
 use super::removal::{Removals, STEP_ROWS};
 use crate::session::id::{EventId, SessionNumber};
 use crate::session::log::StoreError;
-use crate::session::run::Run;
+use crate::session::order::{EventOrder, PlacedRun, Position};
 
 /// Jobs taken from the channel before a commit, so that jobs which keep coming do not put it off.
 const GATHER_JOBS: usize = 4096;
@@ -88,6 +89,13 @@ enum Progress {
     Going,
 }
 
+/// A session and whose it is.
+#[derive(Clone, Debug)]
+struct Known {
+    owner: Arc<str>,
+    progress: Progress,
+}
+
 pub(super) struct Writer {
     connection: Connection,
     jobs: mpsc::Receiver<Job>,
@@ -96,9 +104,10 @@ pub(super) struct Writer {
     lanes: Lanes,
     calls: Vec<Box<dyn Call>>,
     /// An entry per session that has appended since the start and is not deleted.
-    sessions: HashMap<SessionNumber, Progress>,
+    sessions: HashMap<SessionNumber, Known>,
     removals: Removals,
-    /// The global position of the next event.
+    order: EventOrder,
+    /// The position of the next event in the order of all.
     next_position: i64,
 }
 
@@ -108,9 +117,12 @@ impl Writer {
         jobs: mpsc::Receiver<Job>,
         backlog: Arc<Backlog>,
         wal: Arc<Wal>,
+        tail_bytes: usize,
     ) -> rusqlite::Result<Self> {
         let removals = Removals::left(&connection)?;
         let next_position = next_position(&connection)?;
+        let (tag, head) = ordered::state(&connection, next_position)?;
+        let order = EventOrder::new(tag, head, tail_bytes);
         Ok(Self {
             connection,
             jobs,
@@ -120,8 +132,14 @@ impl Writer {
             calls: Vec::new(),
             sessions: HashMap::new(),
             removals,
+            order,
             next_position,
         })
+    }
+
+    /// The order that it adds to.
+    pub(super) fn order(&self) -> EventOrder {
+        self.order.clone()
     }
 
     /// The thread. Ends when it is told to, or when nobody can ask any more; gives the connection back.
@@ -172,8 +190,8 @@ impl Writer {
         let session = append.log.number();
         match self.progress(session) {
             Ok(Some(Progress::At(last))) if fits(&append, last) && !append.log.head().failed => {
-                let last = append.run.as_ref().map_or(last, Run::last);
-                self.sessions.insert(session, Progress::At(last));
+                let last = append.run.as_ref().map_or(last, |run| run.last());
+                self.went_on(session, Progress::At(last));
                 self.lanes.push(session, Step::Append(append, room));
             }
             Ok(Some(Progress::At(last))) => {
@@ -199,7 +217,7 @@ impl Writer {
     fn admit_delete(&mut self, session: SessionNumber, deleted: Deleted) {
         match self.progress(session) {
             Ok(Some(_)) => {
-                self.sessions.insert(session, Progress::Going);
+                self.went_on(session, Progress::Going);
                 self.lanes.push(session, Step::Delete(deleted));
             }
             // It is gone; nobody waits when the caller has left.
@@ -209,14 +227,19 @@ impl Writer {
     }
 
     fn progress(&mut self, session: SessionNumber) -> rusqlite::Result<Option<Progress>> {
-        if let Some(progress) = self.sessions.get(&session) {
-            return Ok(Some(*progress));
+        if let Some(known) = self.sessions.get(&session) {
+            return Ok(Some(known.progress));
         }
-        let head = reader::head(&self.connection, session)?.map(Progress::At);
-        if let Some(progress) = head {
-            self.sessions.insert(session, progress);
+        let Some((last, owner)) = reader::head(&self.connection, session)? else { return Ok(None) };
+        let progress = Progress::At(last);
+        self.sessions.insert(session, Known { owner: owner.into(), progress });
+        Ok(Some(progress))
+    }
+
+    fn went_on(&mut self, session: SessionNumber, progress: Progress) {
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.progress = progress;
         }
-        Ok(head)
     }
 
     fn commit(&mut self) {
@@ -226,11 +249,14 @@ impl Writer {
             return;
         }
         let bytes = shares.iter().map(|share| share.bytes).sum();
-        let outcome = write(&mut self.connection, &mut calls, &shares, self.next_position);
+        let forgotten = self.order.head().forgotten;
+        let outcome = write(&mut self.connection, &mut calls, &shares, self.next_position, forgotten);
         self.wal.wrote(bytes);
         let committed = match outcome {
-            Ok(next_position) => {
-                self.next_position = next_position;
+            Ok(Written { next_position, forgotten }) => {
+                let first = mem::replace(&mut self.next_position, next_position);
+                // Before the sessions' logs: who sees that one is closed has to find its last event here.
+                self.order.committed(self.placed(&shares, first), forgotten);
                 Ok(())
             }
             Err(error) => {
@@ -248,7 +274,25 @@ impl Writer {
         }
     }
 
-    /// The only place where the store makes events visible.
+    /// What was committed, with its places from `position` on: as [`write_share`] gave them.
+    fn placed(&self, shares: &[Share], position: i64) -> Vec<PlacedRun> {
+        let mut position = Position(position.cast_unsigned());
+        let mut placed = Vec::new();
+        for share in shares {
+            let owner = self.sessions.get(&share.session).map(|known| &known.owner);
+            for run in share.appends.iter().filter_map(|append| append.run.as_ref()) {
+                // What is not told here readers find in the database.
+                if let Some(owner) = owner {
+                    let (owner, run) = (Arc::clone(owner), Arc::clone(run));
+                    placed.push(PlacedRun { position, owner, session: share.session, run });
+                }
+                position.0 += run.len() as u64;
+            }
+        }
+        placed
+    }
+
+    /// The only place where the store makes a session's events visible.
     fn conclude(&mut self, mut share: Share, committed: &Result<(), StoreError>) {
         for append in share.take_appends() {
             match (committed, append.run) {
@@ -275,19 +319,26 @@ fn fits(append: &Prepared, last: EventId) -> bool {
     append.run.as_ref().is_none_or(|run| run.first() == last.next() && run.last() <= LAST_ID)
 }
 
-/// One transaction; gives the next global position.
+/// What a commit says of the order of all events.
+struct Written {
+    next_position: i64,
+    forgotten: Position,
+}
+
+/// One transaction.
 fn write(
     connection: &mut Connection,
     calls: &mut [Box<dyn Call>],
     shares: &[Share],
     mut position: i64,
-) -> rusqlite::Result<i64> {
+    mut forgotten: Position,
+) -> rusqlite::Result<Written> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for call in calls {
         call.run(&transaction);
         // A severe error ends the transaction, and what followed would be written outside one: this commit fails.
         if transaction.is_autocommit() {
-            return transaction.commit().map(|()| position);
+            return transaction.commit().map(|()| Written { next_position: position, forgotten });
         }
     }
     for share in shares {
@@ -295,9 +346,10 @@ fn write(
     }
     if shares.iter().any(|share| share.delete.is_some()) {
         transaction.execute("UPDATE next_position SET position = ?1", (position,))?;
+        forgotten = ordered::forget_ends(&transaction)?;
     }
     transaction.commit()?;
-    Ok(position)
+    Ok(Written { next_position: position, forgotten })
 }
 
 fn write_share(connection: &Connection, share: &Share, position: i64) -> rusqlite::Result<i64> {
@@ -322,6 +374,7 @@ fn write_share(connection: &Connection, share: &Share, position: i64) -> rusqlit
         next_position += count;
     }
     if share.delete.is_some() {
+        ordered::keep_end(connection, share.session)?;
         // From here on nobody can read it; the rest goes step by step.
         connection.execute("DELETE FROM sessions WHERE number = ?1", (share.session.0,))?;
         connection.execute("INSERT OR IGNORE INTO deletions (session) VALUES (?1)", (share.session.0,))?;

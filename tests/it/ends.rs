@@ -201,7 +201,7 @@ async fn a_killed_goose_interrupts_its_turn() {
     assert_eq!((&ended["id"], &ended["error"]["class"]), (&turn["id"], &json!("agent_exited")));
     // Told only when nothing of it is left.
     assert_eq!(tag.running(), Vec::<u32>::new());
-    assert_eq!(events.until("session.state").await.data["state"], "failed");
+    assert_eq!(events.until("session.state").await.data["state"], "hibernated");
     // What a killed goose leaves in its temporary folder goes with the session.
     session.delete().await;
     assert!(!gander.storage().join("homes").join(&session.id).exists());

@@ -40,16 +40,14 @@ async fn cancel(session: &Session<'_>, turn: &Value) {
     session.gander.post(&path, &json!({}), StatusCode::ACCEPTED).await;
 }
 
-/// The session failed, says why, begins no more turns, and can be deleted.
-async fn assert_failed(session: Session<'_>) {
+/// The session has lost its agent, says why, goes on with another at its next turn, and can be deleted.
+async fn assert_goes_on_with_another_agent(session: Session<'_>) {
     let now = session.now().await;
-    assert_eq!(now["state"], "failed");
+    assert_eq!(now["state"], "hibernated");
     assert!(now["state_reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{now}");
     assert!(now["current_turn"].is_null() && now["agent"]["pid"].is_null(), "{now}");
     assert_eq!((&now["pending_permissions"], &now["open_tool_calls"]), (&json!([]), &json!([])));
-    let prompt =
-        session.gander.request(Method::POST, &session.path("/turns")).json(&json!({"prompt": "echo"}));
-    refusal(prompt, 502, "agent-start-failed").await;
+    assert_eq!(session.turn("echo again").await["text"], "again");
     session.delete().await;
     refusal(session.gander.request(Method::GET, &session.path("")), 404, "session-not-found").await;
 }
@@ -186,18 +184,18 @@ async fn whatever_ends_an_agent_in_a_turn_closes_what_was_open() {
         assert_eq!(resolved[0].data["permission"]["state"], "cancelled", "{end}");
         assert_eq!(resolved[0].data["permission"]["outcome"]["by"], "agent_exit", "{end}");
         let state = events.until("session.state").await;
-        assert_eq!(state.data["state"], "failed");
+        assert_eq!(state.data["state"], "hibernated");
         assert!(state.data["reason"].is_string());
         assert!(!lives(pid), "{end}");
         assert_eq!(healthy.turn("echo fine").await["text"], "fine");
-        assert_failed(session).await;
+        assert_goes_on_with_another_agent(session).await;
     }
     // Killed from outside, between turns.
     let session = gander.session(&json!({})).await;
     let mut events = session.events_with("?after=latest").await;
     signal(agent_pid(&session), "KILL");
-    assert_eq!(events.until("session.state").await.data["state"], "failed");
-    assert_failed(session).await;
+    assert_eq!(events.until("session.state").await.data["state"], "hibernated");
+    assert_goes_on_with_another_agent(session).await;
 }
 
 #[tokio::test]

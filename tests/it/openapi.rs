@@ -138,12 +138,16 @@ fn every_event_has_a_schema_of_its_own() {
     let listed: BTreeSet<String> =
         event["oneOf"].as_array().unwrap().iter().map(|item| text(&item["$ref"])).collect();
     assert_eq!(event["discriminator"]["propertyName"], "type");
-    // The kinds of the log, and the one that only streams have.
-    assert_eq!(mapping.len(), EventKind::ALL.len() + 1);
+    // The kinds of the log, and the two that only streams have.
+    assert_eq!(mapping.len(), EventKind::ALL.len() + 2);
     assert_eq!(listed.len(), mapping.len());
     let reset = document.pointer(text(&mapping["stream.reset"]).trim_start_matches('#')).unwrap();
     for field in ["type", "reason", "last_event_id"] {
         assert!(reset["properties"].get(field).is_some(), "{field}");
+    }
+    let cursor = document.pointer(text(&mapping["stream.cursor"]).trim_start_matches('#')).unwrap();
+    for field in ["type", "next_after"] {
+        assert!(cursor["properties"].get(field).is_some(), "{field}");
     }
     for kind in EventKind::ALL {
         let reference = text(&mapping[kind.as_str()]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Event, EventStream, Gander, Session, Setup, answer, fake_agent, refusal, script, text, until,
+    Event, EventStream, Gander, Session, Setup, answer, fake_agent, refusal, script, text, until, until_async,
 };
 
 /// A program of this text, as goose.
@@ -187,8 +187,14 @@ async fn a_failed_start_that_nobody_waited_for_stays_to_be_seen() {
     assert!(text(&failed["reason"]).contains("did not start a session"), "{failed}");
     let now = gander.get(&path).await;
     assert_eq!((&now["state"], &now["state_reason"]), (&json!("failed"), &failed["reason"]));
-    let turn = gander.request(Method::POST, &format!("{path}/turns")).json(&json!({"prompt": "echo a"}));
-    refusal(turn, 502, "agent-start-failed").await;
+    // A turn tries again, and tells in its own end that it was in vain.
+    let turn = gander.request(Method::POST, &format!("{path}/turns")).header("prefer", "wait=30");
+    let turn = answer(turn.json(&json!({"prompt": "echo a"})), StatusCode::OK).await;
+    assert_eq!(
+        (&turn["state"], &turn["error"]["class"]),
+        (&json!("failed"), &json!("start_failed")),
+        "{turn}"
+    );
     let gone = gander.request(Method::DELETE, &path).send().await.unwrap();
     assert_eq!(gone.status(), StatusCode::NO_CONTENT);
     nothing_is_left(&gander).await;
@@ -428,12 +434,19 @@ async fn over_capacity_callers_are_told_when_to_come_again() {
         let gander = Setup::fake().env(limit, "2").start().await;
         let first = gander.session(&json!({})).await;
         let second = gander.session(&json!({})).await;
+        // An agent with nothing to do would be let go for another.
+        let mut hanging = Vec::new();
+        for session in [&first, &second] {
+            hanging.push(text(&session.prompt("hang").await["id"]));
+        }
         let problem = refusal(gander.request(Method::POST, "/v1/sessions"), 503, "at-capacity").await;
         assert!(text(&problem["detail"]).contains(says), "{problem}");
         assert!(problem["retry_after_s"].as_u64().unwrap() > 0);
         let response = gander.request(Method::POST, "/v1/sessions").send().await.unwrap();
         assert_eq!(response.headers()["retry-after"], problem["retry_after_s"].to_string().as_str());
         assert_eq!(gander.get("/v1/sessions").await["sessions"].as_array().unwrap().len(), 2);
+        second.cancel(&json!({"id": hanging[1]})).await;
+        until_async("the turn is over", || async { second.now().await["current_turn"].is_null() }).await;
         assert_eq!(second.turn("echo on").await["text"], "on");
         // A place that is free again is given out again.
         first.delete().await;

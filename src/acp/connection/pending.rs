@@ -29,6 +29,8 @@ pub(super) type RequestAnswer = oneshot::Sender<Result<Box<RawValue>, AgentFailu
 pub(super) enum Pending {
     /// The core, as an event.
     Prompt(TurnId),
+    /// Whoever waits for it; what the agent tells before it answers is the history, told before.
+    Load(oneshot::Sender<Result<Box<RawValue>, AgentFailure>>),
     /// Whoever waits for it.
     Request(RequestAnswer),
 }
@@ -94,7 +96,7 @@ impl State {
         self.ended = Some(failure.clone());
         self.held.clear();
         for (_, pending) in self.pending.drain() {
-            if let Pending::Request(answer) = pending {
+            if let Pending::Request(answer) | Pending::Load(answer) = pending {
                 // Whoever asked may have gone meanwhile.
                 let _ = answer.send(Err(failure.clone()));
             }

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{
@@ -196,8 +197,8 @@ impl Inbox {
         match line {
             Line::Whole(bytes) => {
                 let text = text_of(bytes);
-                let event =
-                    translate::chunk_of_line(&text, self.connection.session.get().map(String::as_str));
+                let session = self.connection.session.get().map(String::as_str);
+                let event = translate::chunk_of_line(&text, session).filter(|_| !self.is_replaying());
                 match event {
                     Some(event) => self.emit(event),
                     None => rpc::read_messages(&text, |message| match message {
@@ -208,6 +209,10 @@ impl Inbox {
             }
             Line::TooLong { head, bytes } => self.too_long(head, *bytes),
         }
+    }
+
+    fn is_replaying(&self) -> bool {
+        self.connection.replaying.load(Ordering::Acquire)
     }
 
     fn bad_line(&mut self, bytes: usize) {
@@ -223,14 +228,16 @@ impl Inbox {
     fn too_long(&mut self, head: &[u8], bytes: u64) {
         let limit = self.connection.limits.line_bytes;
         if is_update(head) {
+            if self.is_replaying() {
+                return;
+            }
             warn!(bytes, limit, "an update of the agent is longer than the limit");
             let message = format!("an update of {bytes} bytes was left out: a line may have {limit}");
             let code = "update-dropped".to_owned();
             self.emit(AgentEvent::Notice(Notice { level: NoticeLevel::Warning, code, message }));
         } else {
             // Somebody would wait for ever for what was in it.
-            self.connection
-                .give_up(format!("the agent wrote a line of {bytes} bytes: a line may have {limit}"));
+            self.connection.give_up(format!("the agent wrote a line of more than {limit} bytes"));
         }
     }
 
@@ -251,6 +258,7 @@ impl Inbox {
             {
                 self.request_withdrawn(params);
             }
+            Message::Notification { .. } if self.is_replaying() => {}
             Message::Notification { method, params } => {
                 let Self { connection, filter, batch, .. } = self;
                 let session = connection.session.get().map(String::as_str);
@@ -266,6 +274,10 @@ impl Inbox {
             None => {
                 let code = outcome.err().and_then(|failure| failure.code);
                 debug!(code, "an answer of the agent to nothing that is open");
+            }
+            Some(Pending::Load(answer)) => {
+                self.connection.replaying.store(false, Ordering::Release);
+                self.answers.push((answer, outcome.map(ToOwned::to_owned)));
             }
             Some(Pending::Request(answer)) => self.answers.push((answer, outcome.map(ToOwned::to_owned))),
             Some(Pending::Prompt(turn)) => {

@@ -7,7 +7,7 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{Components, OpenApi as Document, RefOr};
 use utoipa::{Modify, ToSchema};
 
-use crate::http::stream::{StreamReset, StreamResetType};
+use crate::http::stream::{StreamCursor, StreamCursorType, StreamReset, StreamResetType};
 use crate::session::agent::{NoticeLevel, SlashCommand};
 use crate::session::event::{EventKind, SessionChange};
 use crate::session::permission::Permission;
@@ -33,9 +33,14 @@ impl Modify for EventSchemas {
             one_of = one_of.item(reference);
             schemas.insert(name, Schema::from(event(kind)).into());
         }
-        let reference = Ref::from_schema_name(StreamReset::name());
-        discriminator.mapping.insert(StreamResetType::NAME.to_owned(), reference.ref_location.clone());
-        let event = one_of.item(reference).discriminator(Some(discriminator)).build();
+        for (name, schema) in
+            [(StreamResetType::NAME, StreamReset::name()), (StreamCursorType::NAME, StreamCursor::name())]
+        {
+            let reference = Ref::from_schema_name(schema);
+            discriminator.mapping.insert(name.to_owned(), reference.ref_location.clone());
+            one_of = one_of.item(reference);
+        }
+        let event = one_of.discriminator(Some(discriminator)).build();
         schemas.insert("Event".to_owned(), Schema::OneOf(event).into());
     }
 }

@@ -196,3 +196,61 @@ async fn a_hard_shutdown_ends_requests() {
     assert_eq!(read_to_end(&mut busy).await, "");
     bench.tasks.finished().await;
 }
+
+/// More than sockets take ahead of their readers.
+const FLOOD_BYTES: usize = 64 * 1024 * 1024;
+
+/// A server that sends a flood to whoever asks, and gives up those who take nothing for `write_timeout`.
+async fn flooding(write_timeout: Duration) -> (SocketAddr, Tasks) {
+    let flood = async || {
+        let chunk = axum::body::Bytes::from(vec![b'x'; 64 * 1024]);
+        let chunks = std::iter::repeat_n(chunk, FLOOD_BYTES / (64 * 1024)).map(Ok::<_, io::Error>);
+        Body::from_stream(futures_util::stream::iter(chunks))
+    };
+    let silent = async || Body::from_stream(futures_util::stream::pending::<io::Result<axum::body::Bytes>>());
+    let router = Router::new().route("/flood", get(flood)).route("/silent", get(silent));
+    let settings = HttpSettings { write_timeout, ..settings() };
+    let tasks = Tasks::new();
+    let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.address();
+    let on = tasks.clone();
+    tasks.spawn(async move { serve(listener, router, &settings, &on, on.soft()).await });
+    (address, tasks)
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_nothing_is_cut_off_and_one_that_reads_slowly_is_not() {
+    let (address, tasks) = flooding(Duration::from_millis(300)).await;
+    let mut reading = TcpStream::connect(address).await.unwrap();
+    ask(&mut reading, "/flood").await;
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    ask(&mut idle, "/silent").await;
+    read_until(&mut idle, "\r\n\r\n").await;
+    let mut stuck = TcpStream::connect(address).await.unwrap();
+    ask(&mut stuck, "/flood").await;
+
+    // Slow enough to be waited for all the while, for as long as several timeouts.
+    let mut bytes = vec![0; 128 * 1024];
+    for _ in 0..100 {
+        reading.read_exact(&mut bytes).await.unwrap();
+        sleep(Duration::from_millis(15)).await;
+    }
+    // What comes is what was in flight; then the connection is over.
+    let got = read_to_end(&mut stuck).await.len();
+    assert!(got < FLOOD_BYTES, "it got everything, so nobody waited for it");
+    // The one that reads gets everything.
+    let mut rest = 0;
+    while let count @ 1.. = reading.read(&mut bytes).await.unwrap() {
+        rest += count;
+        if rest + 100 * bytes.len() >= FLOOD_BYTES {
+            break;
+        }
+    }
+    assert!(rest + 100 * bytes.len() >= FLOOD_BYTES, "it was cut off");
+    // Nobody waits for the one that has read everything.
+    let mut one = [0; 1];
+    assert!(timeout(Duration::from_millis(10), idle.read(&mut one)).await.is_err(), "it was cut off");
+    tasks.soft().cancel();
+    tasks.hard().cancel();
+    tasks.finished().await;
+}

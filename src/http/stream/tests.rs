@@ -1,21 +1,44 @@
+mod order;
+mod silence;
+
 use futures_util::FutureExt;
 use proptest::prelude::*;
 use tokio_util::sync::CancellationToken;
 
 use super::super::fake_log::{FakeLog, FakeStore, Stored};
 use super::*;
+use crate::session::event::EventKind;
+use crate::session::id::EventId;
+use crate::session::log::SessionLog;
 
 const HOUR: Duration = Duration::from_hours(1);
 const OPENING: &str = ": gander\nretry: 2000\n\n";
 const BIG_TAIL: usize = 1024 * 1024;
 
-/// A subscription that nothing ends from outside.
-fn subscribe(log: &FakeLog, start: Start, until: Until, selection: Selection) -> Subscription {
-    Subscription::new(log.log.clone(), start, until, selection, HOUR, Box::pin(std::future::pending()))
+const QUIET: Heartbeat = Heartbeat { every: HOUR, padding: 0 };
+
+/// A subscription in a form that nothing ends from outside.
+fn subscribe_to<S: Source>(
+    source: S,
+    start: Start,
+    until: Until,
+    form: Form,
+    selection: Selection,
+) -> Subscription<S> {
+    Subscription::new(source, start, until, (form, selection), QUIET, Box::pin(std::future::pending()))
+}
+
+/// Likewise, to a log and with names.
+fn subscribe(log: &FakeLog, start: Start, until: Until, selection: Selection) -> Subscription<SessionEvents> {
+    subscribe_to(SessionEvents::new(log.log.clone()), start, until, Form::Named, selection)
+}
+
+fn subscribe_in(log: &FakeLog, start: Start, until: Until, form: Form) -> Subscription<SessionEvents> {
+    subscribe_to(SessionEvents::new(log.log.clone()), start, until, form, Selection::default())
 }
 
 fn from_first() -> Start {
-    Start::After(EventId(0))
+    Start::After(0)
 }
 
 fn only(kinds: &[EventKind]) -> Selection {
@@ -27,7 +50,7 @@ fn only(kinds: &[EventKind]) -> Selection {
 }
 
 /// Everything up to the end, without the opening.
-async fn rest(subscription: &mut Subscription) -> String {
+async fn rest(subscription: &mut Subscription<impl Source>) -> String {
     let mut all = Vec::new();
     while let Some(chunk) = subscription.next_chunk().await {
         all.extend_from_slice(&chunk);
@@ -61,7 +84,7 @@ async fn a_stream_can_begin_behind_every_id_from_memory_and_from_the_store() {
             log.commit_plain(EventKind::MessageDelta, None, count);
         }
         for after in 0..=11 {
-            let start = Start::After(EventId(after));
+            let start = Start::After(after);
             let mut subscription = subscribe(&log, start, Until::Now, Selection::default());
             assert_eq!(rest(&mut subscription).await, text(log.bytes(after, 11)));
         }
@@ -86,7 +109,8 @@ async fn latest_gives_only_what_is_committed_later() {
     let mut subscription = subscribe(&log, Start::Latest, Until::LogEnds, Selection::default());
     log.commit_plain(EventKind::MessageDelta, None, 2);
     log.log.close();
-    assert_eq!(rest(&mut subscription).await, text(log.bytes(3, 5)));
+    // The cursor comes first: a cut before the first event must not lose it.
+    assert_eq!(rest(&mut subscription).await, format!("id: 3\n\n{}", text(log.bytes(3, 5))));
 }
 
 #[tokio::test]
@@ -132,69 +156,32 @@ async fn a_filter_passes_the_frames_of_its_kinds_unchanged() {
 async fn unnamed_frames_lack_their_event_field_and_nothing_else() {
     let log = FakeLog::new(BIG_TAIL);
     log.commit_plain(EventKind::MessageDelta, None, 2);
-    let selection = Selection { naming: Naming::Unnamed, ..Selection::default() };
-    let mut subscription = subscribe(&log, from_first(), Until::Now, selection);
+    let mut subscription = subscribe_in(&log, from_first(), Until::Now, Form::Unnamed);
     let expected = "id: 1\ndata: {\"number\":1}\n\nid: 2\ndata: {\"number\":2}\n\n";
     assert_eq!(rest(&mut subscription).await, expected);
-}
-
-/// A subscription with heartbeats as often as can be.
-fn subscribe_with_heartbeats(log: &FakeLog, selection: Selection) -> Subscription {
-    let never = Box::pin(std::future::pending());
-    let beat = Duration::from_millis(1);
-    Subscription::new(log.log.clone(), from_first(), Until::LogEnds, selection, beat, never)
-}
-
-#[tokio::test]
-async fn a_heartbeat_moves_the_cursor_over_events_that_are_not_selected() {
-    let log = FakeLog::new(BIG_TAIL);
-    let mut subscription = subscribe_with_heartbeats(&log, only(&[EventKind::Notice]));
-    assert_eq!(text(subscription.next_chunk().await.unwrap()), OPENING);
-    assert_eq!(text(subscription.next_chunk().await.unwrap()), ":\n\n", "nothing has passed by");
-    log.commit_plain(EventKind::MessageDelta, None, 7);
-    // One may be due before the events are looked at.
-    let mut chunk = text(subscription.next_chunk().await.unwrap());
-    while chunk == ":\n\n" {
-        chunk = text(subscription.next_chunk().await.unwrap());
-    }
-    assert_eq!(chunk, ":\nid: 7\n\n");
-    assert_eq!(text(subscription.next_chunk().await.unwrap()), ":\n\n", "the cursor was told already");
-}
-
-#[tokio::test]
-async fn heartbeats_are_not_put_off_by_events_that_are_not_selected() {
-    let log = FakeLog::new(1_000);
-    let mut subscription = subscribe_with_heartbeats(&log, only(&[EventKind::Notice]));
-    subscription.next_chunk().await;
-    let flood = async {
-        for _ in 0..100_000 {
-            log.commit_plain(EventKind::MessageDelta, None, 1);
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::select! {
-        chunk = subscription.next_chunk() => assert!(text(chunk.unwrap()).starts_with(":\n")),
-        () = flood => panic!("no heartbeat in the whole flood"),
-    }
 }
 
 #[tokio::test]
 async fn a_cursor_beyond_the_head_is_told_and_the_stream_begins_with_the_oldest_event() {
     let log = FakeLog::new(BIG_TAIL);
     log.commit_plain(EventKind::MessageDelta, None, 2);
-    for (naming, event_field) in [(Naming::Named, "event: stream.reset\n"), (Naming::Unnamed, "")] {
+    let data = r#"{"type":"stream.reset","reason":"cursor_beyond_head","last_event_id":2}"#;
+    for (form, expected) in [
+        (Form::Named, format!("{OPENING}event: stream.reset\ndata: {data}\n\n")),
+        (Form::Unnamed, format!("{OPENING}data: {data}\n\n")),
+        (Form::Lines, format!("{data}\n")),
+    ] {
         // The reset goes through every filter.
-        let selection = Selection { naming, ..only(&[EventKind::Notice]) };
-        let mut subscription = subscribe(&log, Start::After(EventId(3)), Until::Now, selection);
-        let opening = text(subscription.next_chunk().await.unwrap());
-        let data = r#"{"type":"stream.reset","reason":"cursor_beyond_head","last_event_id":2}"#;
-        assert_eq!(opening, format!("{OPENING}{event_field}data: {data}\n\n"));
+        let source = SessionEvents::new(log.log.clone());
+        let selection = only(&[EventKind::Notice]);
+        let mut subscription = subscribe_to(source, Start::After(3), Until::Now, form, selection);
+        assert_eq!(text(subscription.next_chunk().await.unwrap()), expected);
     }
     for far in [3, u64::MAX] {
-        let mut subscription = subscribe(&log, Start::After(EventId(far)), Until::Now, Selection::default());
+        let mut subscription = subscribe(&log, Start::After(far), Until::Now, Selection::default());
         assert_eq!(ids(&rest(&mut subscription).await), [1, 2]);
     }
-    let mut subscription = subscribe(&log, Start::After(EventId(2)), Until::Now, Selection::default());
+    let mut subscription = subscribe(&log, Start::After(2), Until::Now, Selection::default());
     assert_eq!(rest(&mut subscription).await, "", "the head itself is a good cursor");
 }
 
@@ -255,8 +242,9 @@ async fn an_end_from_outside_comes_before_what_there_is_to_read() {
     log.commit_plain(EventKind::MessageDelta, None, 2);
     let revoked = CancellationToken::new();
     let ended = Box::pin(revoked.clone().cancelled_owned());
-    let mut subscription =
-        Subscription::new(log.log.clone(), from_first(), Until::LogEnds, Selection::default(), HOUR, ended);
+    let source = SessionEvents::new(log.log.clone());
+    let everything = (Form::Named, Selection::default());
+    let mut subscription = Subscription::new(source, from_first(), Until::LogEnds, everything, QUIET, ended);
     subscription.next_chunk().await;
     assert!(subscription.next_chunk().await.is_some());
     let (chunk, ()) = tokio::join!(subscription.next_chunk(), async {
@@ -265,18 +253,6 @@ async fn an_end_from_outside_comes_before_what_there_is_to_read() {
     });
     assert_eq!(chunk, None);
     assert_eq!(subscription.next_chunk().await, None, "the end stays the end");
-}
-
-#[test]
-fn streams_are_counted_for_each_caller_until_they_are_dropped() {
-    let streams = OpenStreams::default();
-    let first = streams.open("alice", 2).unwrap();
-    let _second = streams.open("alice", 2).unwrap();
-    assert!(streams.open("alice", 2).is_none());
-    assert!(streams.open("bob", 2).is_some(), "others are not counted together");
-    drop(first);
-    assert!(streams.open("alice", 2).is_some());
-    assert!(!streams.lock().contains_key("bob"), "who has none is not kept");
 }
 
 /// What happens to a log and to one reader of it.
@@ -301,12 +277,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Does the steps with one reader that resumes with the last id it was told; gives all it got and all it should get.
-async fn follow(steps: &[Step], tail_bytes: usize, selection: Selection) -> (Vec<u64>, Vec<u64>) {
+async fn follow(steps: &[Step], tail_bytes: usize, form: Form, selection: Selection) -> (Vec<u64>, Vec<u64>) {
     let log = FakeLog::new(tail_bytes);
     let mut expected = Vec::new();
     let mut got = Vec::new();
     let mut told = 0;
-    let mut subscription = subscribe(&log, from_first(), Until::LogEnds, selection);
+    let source = || SessionEvents::new(log.log.clone());
+    let mut subscription = subscribe_to(source(), from_first(), Until::LogEnds, form, selection);
     let mut read = |chunk: Bytes, told: &mut u64| {
         for block in text(chunk).split_terminator("\n\n") {
             if let Some(id) = ids(block).first() {
@@ -343,7 +320,8 @@ async fn follow(steps: &[Step], tail_bytes: usize, selection: Selection) -> (Vec
                 }
             }
             Step::DropAndResume => {
-                subscription = subscribe(&log, Start::After(EventId(told)), Until::LogEnds, selection);
+                let start = Start::After(told);
+                subscription = subscribe_to(source(), start, Until::LogEnds, form, selection);
             }
             Step::CloseLog => {
                 log.log.close();
@@ -366,10 +344,10 @@ proptest! {
         filtered: bool,
         unnamed: bool,
     ) {
-        let naming = if unnamed { Naming::Unnamed } else { Naming::Named };
+        let form = if unnamed { Form::Unnamed } else { Form::Named };
         let selection = if filtered { only(&[EventKind::Notice]) } else { Selection::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (got, expected) = runtime.block_on(follow(&steps, tail_bytes, Selection { naming, ..selection }));
+        let (got, expected) = runtime.block_on(follow(&steps, tail_bytes, form, selection));
         prop_assert_eq!(got, expected);
     }
 }

@@ -8,24 +8,24 @@ use tokio_util::sync::CancellationToken;
 use crate::session::agent::{Agent, AgentEvents, AgentExit};
 
 /// The agent's side of the actor.
-pub(super) struct Child {
-    pub(super) agent: Option<Arc<dyn Agent>>,
-    pub(super) events: mpsc::Receiver<AgentEvents>,
+pub(in crate::session) struct Child {
+    pub(in crate::session) agent: Option<Arc<dyn Agent>>,
+    pub(in crate::session) events: mpsc::Receiver<AgentEvents>,
     /// Ends a start that is under way.
-    pub(super) cancel: CancellationToken,
+    pub(in crate::session) cancel: CancellationToken,
     /// The agent's end, when it came before the news of its start.
-    pub(super) early_exit: Option<AgentExit>,
+    pub(in crate::session) early_exit: Option<AgentExit>,
     /// The place among the running agents.
-    pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(in crate::session) permit: Option<OwnedSemaphorePermit>,
     /// Whether the start is under way.
-    pub(super) launching: bool,
+    pub(in crate::session) launching: bool,
     /// Whether the agent may still say something.
-    pub(super) listening: bool,
+    pub(in crate::session) listening: bool,
 }
 
 impl Child {
     /// No agent, and none to come.
-    pub(super) fn none() -> Self {
+    pub(in crate::session) fn none() -> Self {
         let (_, events) = mpsc::channel(1);
         Self {
             agent: None,

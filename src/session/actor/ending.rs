@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
-use super::{Child, Finished, Next, SessionActor};
+use super::{Finished, Next, SessionActor};
 use crate::session::id::Timestamp;
 use crate::session::log::StoreError;
 use crate::session::snapshot::SessionState;
@@ -13,14 +11,14 @@ use crate::session::state::Step;
 impl SessionActor {
     /// The log takes nothing more, so the agent must do nothing more. Callers are told until a restart, which begins
     /// from what is in the log.
-    pub(super) fn log_failed(&mut self, child: &mut Child, error: &StoreError) -> Next {
+    pub(super) fn log_failed(&mut self, error: &StoreError) -> Next {
         if self.broken.is_none() {
             tracing::error!(session = %self.log.session(), %error, "the session's log cannot be written: the agent is ended");
             self.broken = Some(error.clone());
             self.log.failed();
-            child.cancel.cancel();
-            child.events.close();
-            self.agent_gone(child);
+            self.child.cancel.cancel();
+            self.child.events.close();
+            self.agent_gone();
             self.status.send_modify(|status| {
                 status.state = SessionState::Failed;
                 status.turn = None;
@@ -29,51 +27,29 @@ impl SessionActor {
         Next::GoOn
     }
 
-    pub(super) fn agent_gone(&mut self, child: &mut Child) {
-        child.permit = None;
-        if let Some(agent) = child.agent.take() {
-            // What it started is killed by its shim; waiting for that is nobody's business here.
-            let end = agent.end(Duration::ZERO);
-            self.tasks.spawn(async move {
-                end.await;
-                drop(agent);
-            });
-        }
-    }
-
     /// Ends the agent: by itself within `grace`, else by force.
-    pub(super) async fn end_agent(
-        &mut self,
-        child: &mut Child,
-        results: &mut mpsc::Receiver<Finished>,
-        grace: Duration,
-    ) {
-        child.cancel.cancel();
+    pub(super) async fn end_agent(&mut self, grace: Duration) {
+        self.child.cancel.cancel();
         // What it still says is for nobody, and it must not wait for us to take it.
-        child.events.close();
-        while child.launching {
-            match results.recv().await {
+        self.child.events.close();
+        while self.child.launching {
+            match self.reports.receiver.recv().await {
                 Some(Finished::Launch(result)) => {
-                    child.launching = false;
-                    child.agent = result.ok().map(|launched| launched.agent);
+                    self.child.launching = false;
+                    self.child.agent = result.ok().map(|launched| launched.agent);
                 }
                 Some(Finished::Patch { reply, .. }) => drop(reply),
                 None => break,
             }
         }
-        if let Some(agent) = child.agent.take() {
+        if let Some(agent) = self.child.agent.take() {
             agent.end(grace).await;
         }
-        child.permit = None;
+        self.child.permit = None;
     }
 
-    pub(super) async fn finish_delete(
-        &mut self,
-        by: &str,
-        child: &mut Child,
-        results: &mut mpsc::Receiver<Finished>,
-    ) -> Result<(), StoreError> {
-        self.end_agent(child, results, self.end_grace).await;
+    pub(super) async fn finish_delete(&mut self, by: &str) -> Result<(), StoreError> {
+        self.end_agent(self.end_grace).await;
         let mut step = Step::new(Timestamp::now());
         self.machine.deleted(&mut step, by);
         // With a broken log nobody can be told; the data goes all the same.
@@ -88,7 +64,7 @@ impl SessionActor {
     }
 
     /// gander stops: what still runs is interrupted.
-    pub(super) async fn stop(&mut self, child: &mut Child, results: &mut mpsc::Receiver<Finished>) {
+    pub(super) async fn stop(&mut self) {
         if self.machine.current_turn().is_some() && self.broken.is_none() {
             let mut step = Step::new(Timestamp::now());
             self.machine.gateway_restarted(&mut step);
@@ -96,7 +72,7 @@ impl SessionActor {
                 let _ = self.log.wait_committed(self.machine.snapshot().last_event_id).await;
             }
         }
-        self.end_agent(child, results, self.end_grace).await;
+        self.end_agent(self.end_grace).await;
         self.log.close();
     }
 }

@@ -1,10 +1,8 @@
 //! Changing a running agent's settings: provider, model, mode, in this order, all or none.
 
-use std::sync::Arc;
+use tokio::sync::oneshot;
 
-use tokio::sync::{mpsc, oneshot};
-
-use super::{Child, Finished, Next, SessionActor};
+use super::{Finished, Next, SessionActor};
 use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode};
 use crate::session::handle::{Refusal, Reply, SessionPatch};
 use crate::session::id::Timestamp;
@@ -13,37 +11,52 @@ use crate::session::state::Step;
 use crate::session::turn::TurnErrorClass;
 
 impl SessionActor {
-    pub(super) fn begin_patch(
+    /// Begins a change that takes the agent; wakes it first when none runs.
+    pub(super) async fn begin_patch(
         &mut self,
-        child: &Child,
         by: String,
         patch: SessionPatch,
         reply: Reply<Snapshot>,
-        finished: &mpsc::Sender<Finished>,
-    ) {
-        let agent = match (self.machine.begin_patch(), &child.agent) {
-            (Ok(()), Some(agent)) => Arc::clone(agent),
-            (Ok(()), None) => {
-                self.machine.abandon_patch();
-                let _ = reply.send(Err(Refusal::Failed("its agent is gone".into())));
-                return;
-            }
-            (Err(refusal), _) => {
-                let _ = reply.send(Err(refusal));
-                return;
-            }
+    ) -> Next {
+        if !self.has_place().await {
+            let _ = reply.send(Err(Refusal::AtCapacity));
+            return Next::GoOn;
+        }
+        if let Err(refusal) = self.machine.begin_patch() {
+            let _ = reply.send(Err(refusal));
+            return Next::GoOn;
+        }
+        if self.child.agent.is_some() {
+            self.change_settings(by, patch, reply);
+            return Next::GoOn;
+        }
+        self.waiting_patch = Some((by, patch, reply));
+        if self.machine.has_agent() {
+            // It is being started for a turn.
+            return Next::GoOn;
+        }
+        let mut step = Step::new(Timestamp::now());
+        self.machine.start(&mut step);
+        self.finish_step(step).await
+    }
+
+    /// Asks the agent for new settings in a task of its own, which reports.
+    pub(super) fn change_settings(&mut self, by: String, patch: SessionPatch, reply: Reply<Snapshot>) {
+        let Some(agent) = self.child.agent.clone() else {
+            self.machine.abandon_patch();
+            let _ = reply.send(Err(Refusal::Failed("its agent is gone".into())));
+            return;
         };
         let before = self.machine.settings();
-        let finished = finished.clone();
+        let reports = self.reports.sender.clone();
         self.tasks.spawn(async move {
             let result = change(&*agent, before, &patch).await;
-            let _ = finished.send(Finished::Patch { by, patch, reply, result }).await;
+            let _ = reports.send(Finished::Patch { by, patch, reply, result }).await;
         });
     }
 
     pub(super) async fn patched(
         &mut self,
-        child: &mut Child,
         by: String,
         patch: &SessionPatch,
         reply: Reply<Snapshot>,
@@ -57,7 +70,7 @@ impl SessionActor {
                 Err(refusal)
             }
         };
-        let next = self.finish_step(child, step).await;
+        let next = self.finish_step(step).await;
         let result = result.map(|()| self.machine.snapshot().clone());
         self.answer_when_committed(reply, result).await;
         next

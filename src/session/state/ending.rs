@@ -14,13 +14,12 @@ impl Machine {
         self.end_turn(step, TurnState::Interrupted, None, Some(error.clone()), by);
         // Calls that began outside any turn.
         self.close_tool_calls(step, ToolCallStatus::Cancelled);
-        if let Some(agent) = &mut self.record.snapshot.agent
-            && agent.pid.take().is_some()
-        {
+        if self.record.snapshot.agent.as_ref().is_some_and(|agent| agent.pid.is_some()) {
             step.session_changed = true;
         }
+        self.forget_agent();
         if matches!(self.phase, Phase::Starting | Phase::Ready) {
-            self.phase = Phase::Failed;
+            self.phase = Phase::Hibernated;
             self.record.snapshot.state_reason = Some(error.message.clone());
         }
     }
@@ -56,6 +55,7 @@ impl Machine {
         step.put_turn(turn);
         step.session_changed = true;
         self.record.snapshot.current_turn = None;
+        self.held = None;
         self.message = None;
         self.turn_text.clear();
         self.ended_calls.clear();

@@ -18,7 +18,7 @@ impl Machine {
         by: String,
         prompt: Prompt,
     ) -> Result<Turn, Refusal> {
-        self.refuse_unless_ready()?;
+        self.refuse_while_busy()?;
         if let Some(turn) = self.current_turn() {
             return Err(Refusal::TurnInProgress(turn));
         }
@@ -46,7 +46,13 @@ impl Machine {
             EventBody::Turn { turn: Box::new(turn.clone()), by: Some(by) },
         );
         step.put_turn(turn.clone());
-        step.commands.push(AgentCommand::Prompt { turn: id, content: prompt.into_blocks() });
+        let command = AgentCommand::Prompt { turn: id, content: prompt.into_blocks() };
+        if self.phase == Phase::Ready {
+            step.commands.push(command);
+        } else {
+            self.held = Some(command);
+            self.start(step);
+        }
         Ok(turn)
     }
 
@@ -65,6 +71,11 @@ impl Machine {
         };
         if self.cancelled_by.is_none() {
             self.cancelled_by = Some(by);
+            if self.held.is_some() {
+                // The agent has not heard of it, and will not.
+                self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
+                return Ok(current);
+            }
             step.commands.push(AgentCommand::Cancel);
             self.close_permissions(step, &DecidedBy::Cancel);
         }
@@ -87,7 +98,7 @@ impl Machine {
 
     /// Begins a change that takes the agent, or says why not.
     pub(in crate::session) fn begin_patch(&mut self) -> Result<(), Refusal> {
-        self.refuse_unless_ready()?;
+        self.refuse_while_busy()?;
         self.patching = true;
         Ok(())
     }
@@ -130,6 +141,12 @@ impl Machine {
         if let Some(mode) = patch.mode {
             change.mode = Self::differing(&mut snapshot.mode, mode);
             self.record.launch.mode = mode;
+            // The agent has said yes; its own word about it may still be under way.
+            if let Some(agent) = &mut snapshot.agent
+                && Self::differing(&mut agent.mode, mode.as_str().to_owned()).is_some()
+            {
+                change.agent = Some(agent.clone());
+            }
         }
         if let Some(provider) = &patch.provider {
             change.provider = Self::differing(&mut snapshot.provider, Some(provider.clone())).flatten();

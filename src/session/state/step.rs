@@ -17,6 +17,8 @@ pub(in crate::session) struct Step {
     pub(super) turns: Vec<Turn>,
     pub(super) permissions: Vec<Permission>,
     pub(super) session_changed: bool,
+    /// An agent is to be started when the events are committed.
+    pub(in crate::session) start_agent: bool,
     /// To be sent to the agent when the events are committed.
     pub(in crate::session) commands: Vec<AgentCommand>,
 }
@@ -29,6 +31,7 @@ impl Step {
             turns: Vec::new(),
             permissions: Vec::new(),
             session_changed: false,
+            start_agent: false,
             commands: Vec::new(),
         }
     }

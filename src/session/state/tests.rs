@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::session::agent::{
     AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, LaunchSpec, Mode,
-    ModelCallUsage, PermissionReply,
+    ModelCallUsage, PermissionReply, ResumeToken,
 };
 use crate::session::handle::SessionPatch;
 use crate::session::id::SessionId;
@@ -65,7 +65,11 @@ fn record() -> SessionRecord {
         config_options: Vec::new(),
         agent: None,
     };
-    SessionRecord { snapshot, title_is_callers: false, deleting: false, launch }
+    SessionRecord { snapshot, title_is_callers: false, deleting: false, resume: None, launch }
+}
+
+fn token() -> ResumeToken {
+    ResumeToken("agents_1".into())
 }
 
 fn facts() -> AgentFacts {
@@ -87,21 +91,31 @@ struct Walk {
     events: Vec<(EventKind, Option<TurnId>, EventBody)>,
     commands: Vec<AgentCommand>,
     changes: Vec<Change>,
+    /// Whether an agent was to be started.
+    starts: bool,
     now: u64,
 }
 
 impl Walk {
     fn new() -> Self {
         let machine = Machine::new(record(), BOUNDS);
-        let mut walk =
-            Self { machine, events: Vec::new(), commands: Vec::new(), changes: Vec::new(), now: 1 };
+        let mut walk = Self {
+            machine,
+            events: Vec::new(),
+            commands: Vec::new(),
+            changes: Vec::new(),
+            starts: false,
+            now: 1,
+        };
         walk.step(Machine::created);
+        walk.step(Machine::start);
+        walk.starts = false;
         walk
     }
 
     fn ready() -> Self {
         let mut walk = Self::new();
-        walk.step(|machine, step| machine.started(step, facts(), Vec::new()));
+        walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
         walk
     }
 
@@ -111,6 +125,7 @@ impl Walk {
         self.changes.extend(self.machine.settle(&mut step));
         self.events.append(&mut step.events);
         self.commands.append(&mut step.commands);
+        self.starts |= step.start_agent;
         result
     }
 
@@ -392,7 +407,7 @@ fn a_plan_write_is_allowed_without_a_word() {
 }
 
 #[test]
-fn an_agent_that_dies_interrupts_the_turn_and_fails_the_session() {
+fn an_agent_that_dies_interrupts_the_turn_and_is_woken_by_the_next() {
     let mut walk = Walk::ready();
     walk.prompt();
     walk.call("1");
@@ -406,12 +421,60 @@ fn an_agent_that_dies_interrupts_the_turn_and_fails_the_session() {
         walk.kinds()[9..],
         ["notice", "permission.resolved", "tool_call.finished", "turn.interrupted", "session.state"]
     );
-    assert_eq!(walk.state(), SessionState::Failed);
+    assert_eq!(walk.state(), SessionState::Hibernated);
+    assert!(walk.machine.snapshot().state_reason.as_ref().unwrap().contains("signal 9"));
     assert_eq!(walk.machine.snapshot().agent.as_ref().unwrap().pid, None);
-    let refused = walk.step(|machine, step| {
-        machine.prompt(step, TurnId::new(), "alice".into(), Prompt::Text("again".into()))
-    });
-    assert!(matches!(refused, Err(Refusal::Failed(reason)) if reason.contains("signal 9")));
+    // The next turn begins at once, and is sent when there is an agent.
+    walk.commands.clear();
+    let turn = walk.prompt();
+    assert_eq!(walk.state(), SessionState::Running);
+    assert!(walk.starts && walk.commands.is_empty());
+    walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
+    assert!(matches!(&walk.commands[..], [AgentCommand::Prompt { turn: sent, .. }] if *sent == turn));
+    assert_eq!(walk.machine.snapshot().agent.as_ref().unwrap().generation, 2);
+    assert_eq!(walk.machine.snapshot().state_reason, None);
+}
+
+#[test]
+fn a_session_hibernates_between_turns_only() {
+    let mut walk = Walk::ready();
+    let turn = walk.prompt();
+    assert!(
+        matches!(walk.step(|machine, _| machine.hibernate()), Err(Refusal::TurnInProgress(running)) if running == turn)
+    );
+    walk.finish(turn, "end_turn");
+    assert!(walk.step(|machine, _| machine.hibernate()).unwrap());
+    assert_eq!(walk.state(), SessionState::Hibernated);
+    assert!(!walk.step(|machine, _| machine.hibernate()).unwrap(), "there is nothing to let go");
+}
+
+#[test]
+fn a_turn_whose_agent_does_not_start_fails_and_the_next_tries_again() {
+    let mut walk = Walk::ready();
+    walk.step(|machine, _| machine.hibernate()).unwrap();
+    walk.prompt();
+    let error = LaunchError::Failed { detail: "goose was not found".into(), stderr_tail: None };
+    walk.step(|machine, step| machine.start_failed(step, &error));
+    let ended = walk.last_turn();
+    assert_eq!((ended.state, ended.error.unwrap().class), (TurnState::Failed, TurnErrorClass::StartFailed));
+    assert_eq!(walk.state(), SessionState::Failed);
+    walk.commands.clear();
+    walk.starts = false;
+    walk.prompt();
+    assert!(walk.starts && walk.commands.is_empty());
+}
+
+#[test]
+fn a_turn_cancelled_while_its_agent_wakes_ends_at_once_and_is_never_sent() {
+    let mut walk = Walk::ready();
+    walk.step(|machine, _| machine.hibernate()).unwrap();
+    walk.commands.clear();
+    let turn = walk.prompt();
+    walk.step(|machine, step| machine.cancel(step, "bob".into(), turn)).unwrap();
+    assert_eq!(walk.last_turn().state, TurnState::Cancelled);
+    walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
+    assert!(walk.commands.is_empty());
+    assert_eq!(walk.state(), SessionState::Idle);
 }
 
 #[test]
@@ -446,7 +509,7 @@ fn what_is_asked_at_the_wrong_moment_is_refused_and_changes_nothing() {
         walk.step(|machine, step| machine.prompt(step, TurnId::new(), "a".into(), text())),
         Err(Refusal::Busy(_))
     ));
-    walk.step(|machine, step| machine.started(step, facts(), Vec::new()));
+    walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
     let running = walk.prompt();
     let told = walk.events.len();
     assert!(matches!(
@@ -488,6 +551,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
         events: Vec::new(),
         commands: Vec::new(),
         changes: Vec::new(),
+        starts: false,
         now: 9,
     };
     walk.step(Machine::gateway_restarted);
@@ -499,7 +563,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
     let turns: Vec<Option<TurnId>> = walk.events.iter().map(|(_, turn, _)| *turn).collect();
     assert_eq!(turns, [Some(ended.id), Some(ended.id), Some(ended.id), None]);
     assert_eq!(ended.error.unwrap().class, TurnErrorClass::GatewayRestarted);
-    assert_eq!(walk.state(), SessionState::Failed);
+    assert_eq!(walk.state(), SessionState::Hibernated);
     assert!(walk.machine.snapshot().pending_permissions.is_empty());
     // Once more changes nothing.
     let record = walk.machine.record().clone();
@@ -509,6 +573,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
         events: Vec::new(),
         commands: Vec::new(),
         changes: Vec::new(),
+        starts: false,
         now: 9,
     };
     again.step(Machine::gateway_restarted);
@@ -533,6 +598,7 @@ enum Input {
     Finish(bool),
     Exit,
     Restart,
+    Hibernate,
     Delete,
 }
 
@@ -561,6 +627,7 @@ fn input() -> impl Strategy<Value = Input> {
         6 => any::<bool>().prop_map(Input::Finish),
         1 => Just(Input::Exit),
         1 => Just(Input::Restart),
+        2 => Just(Input::Hibernate),
         1 => Just(Input::Delete),
     ]
 }
@@ -568,10 +635,10 @@ fn input() -> impl Strategy<Value = Input> {
 fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
     walk.now += 7;
     match *input {
-        Input::Started => walk.step(|machine, step| machine.started(step, facts(), Vec::new())),
+        Input::Started => walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new())),
         Input::StartFailed => {
             let error = LaunchError::Failed { detail: "no".into(), stderr_tail: None };
-            walk.step(|machine, _| machine.start_failed(&error));
+            walk.step(|machine, step| machine.start_failed(step, &error));
         }
         Input::Prompt => {
             let prompt = Prompt::Text("x".into());
@@ -642,6 +709,9 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             let last = record.snapshot.last_event_id;
             walk.machine = Machine::restore(record, last, BOUNDS);
             walk.step(Machine::gateway_restarted);
+        }
+        Input::Hibernate => {
+            let _ = walk.step(|machine, _| machine.hibernate());
         }
         Input::Delete => {
             let _ = walk.step(|machine, step| machine.begin_delete(step, "a"));

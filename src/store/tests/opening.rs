@@ -38,7 +38,7 @@ async fn the_file_is_set_up_as_measured() {
     for (name, value) in [
         ("page_size", 4096),
         ("auto_vacuum", 2),
-        ("user_version", 1),
+        ("user_version", 2),
         ("wal_autocheckpoint", 0),
         ("synchronous", 1),
     ] {
@@ -122,10 +122,10 @@ async fn a_newer_ganders_database_is_refused() {
     let (dir, store) = fresh();
     store.close().await;
     let connection = Connection::open(dir.path().join("gander.db")).unwrap();
-    connection.pragma_update(None, "user_version", 2).unwrap();
+    connection.pragma_update(None, "user_version", 3).unwrap();
     drop(connection);
     let error = try_open(dir.path()).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 3, known: 2, .. }), "{error}");
 }
 
 #[tokio::test]

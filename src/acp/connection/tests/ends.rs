@@ -1,6 +1,7 @@
 //! However an agent ends, everyone who waits is told and the last event is its exit.
 
 use super::*;
+use std::path::Path;
 
 #[tokio::test]
 async fn the_exit_fails_what_is_open_and_loses_no_update() {

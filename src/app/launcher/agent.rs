@@ -1,0 +1,110 @@
+//! A running goose, as the core sees it.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::acp::{Connection, NewSession, StderrTail};
+use crate::process::{ChildControl, DescendantSnapshot};
+use crate::session::agent::{
+    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec,
+};
+use crate::session::turn::TurnErrorClass;
+
+/// A running goose.
+pub(super) struct GooseAgent {
+    pub(super) connection: Arc<Connection>,
+    pub(super) control: ChildControl,
+    /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
+    pub(super) mark: Arc<Mutex<DescendantSnapshot>>,
+}
+
+impl Agent for GooseAgent {
+    fn send(&self, command: AgentCommand) -> Result<(), AgentGone> {
+        self.connection.send(command)
+    }
+
+    fn mark_turn(&self) -> BoxFuture<()> {
+        let (control, mark) = (self.control.clone(), Arc::clone(&self.mark));
+        Box::pin(async move {
+            let snapshot = control.snapshot().await;
+            *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        })
+    }
+
+    fn sweep(&self) -> BoxFuture<usize> {
+        let control = self.control.clone();
+        let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::pin(async move { control.sweep(&mark).await })
+    }
+
+    fn background(&self) -> BoxFuture<usize> {
+        let control = self.control.clone();
+        Box::pin(async move { control.background().await })
+    }
+
+    fn end(&self, grace: Duration) -> BoxFuture<()> {
+        self.connection.close_stdin();
+        let control = self.control.clone();
+        Box::pin(async move {
+            control.end(grace).await;
+        })
+    }
+}
+
+/// After a load goose is in the mode, and with the provider and model, that it has *saved* (measured), not in those it
+/// was started with. They are set to what the session is to have; what goose says then is what `launch::check` sees.
+pub(super) async fn set_again(
+    connection: &Arc<Connection>,
+    spec: &LaunchSpec,
+    loaded: NewSession,
+) -> Result<NewSession, AgentFailure> {
+    let current = |options: &Option<Vec<ConfigOption>>, id: &str| {
+        let option = options.iter().flatten().find(|option| option.id == id);
+        option.and_then(|option| option.current_value.clone())
+    };
+    let mut options = loaded.config_options.clone();
+    // The mode in any case: its answer is what proves it.
+    let wanted = [("provider", spec.provider.clone()), ("model", spec.model.clone())]
+        .into_iter()
+        .filter_map(|(id, value)| {
+            Some((id, value.filter(|value| current(&options, id).as_ref() != Some(value))?))
+        })
+        .chain([("mode", spec.mode.as_str().to_owned())])
+        .collect::<Vec<_>>();
+    for (id, value) in wanted {
+        let (done, answer) = oneshot::channel();
+        let gone = || AgentFailure {
+            class: TurnErrorClass::AgentExited,
+            code: None,
+            message: "the agent ended".into(),
+        };
+        let command = AgentCommand::SetConfigOption { id: id.to_owned(), value, done };
+        connection.send(command).map_err(|_| gone())?;
+        options = Some(answer.await.map_err(|_| gone())??);
+    }
+    let mode = current(&options, "mode");
+    Ok(NewSession { mode, config_options: options, ..loaded })
+}
+
+pub(super) fn exit_of(control: ChildControl, stderr: StderrTail) -> BoxFuture<AgentExit> {
+    Box::pin(async move {
+        let status = control.exited().await;
+        AgentExit {
+            how: described(status),
+            stderr_tail: stderr.text_at_exit().await,
+            class: TurnErrorClass::AgentExited,
+        }
+    })
+}
+
+fn described(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown end".into(),
+    }
+}
