@@ -254,6 +254,8 @@ fn model_call_usage(update: &Fields<'_>, emit: &mut impl FnMut(AgentEvent)) -> b
     let usage = fields(update.get("usage").copied());
     let number = |name: &str| read::<u64>(usage.get(name).copied());
     emit(AgentEvent::ModelCallUsed(ModelCallUsage {
+        message_id: read(update.get("messageId").copied()),
+        first_token_ms: number("timeToFirstTokenMs"),
         input_tokens: number("inputTokens"),
         output_tokens: number("outputTokens"),
         total_tokens: number("totalTokens"),
