@@ -115,6 +115,10 @@ impl SessionActor {
             return;
         }
         let mut step = Step::new(Timestamp::now());
+        if self.machine.snapshot().last_event_id == EventId(0) {
+            // The last run ended between the session's record and its first event.
+            self.machine.created(&mut step);
+        }
         self.machine.gateway_restarted(&mut step);
         self.finish_step(step).await;
         self.run().await;
