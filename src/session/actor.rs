@@ -207,6 +207,7 @@ impl SessionActor {
                     return Next::GoOn;
                 }
                 let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
+                self.give_back_unused_place();
                 if let (Ok(_), Some(agent)) = (&result, &self.child.agent) {
                     agent.mark_turn().await;
                 }
