@@ -65,11 +65,11 @@ async fn broken_off(address: std::net::SocketAddr, request: String, mut chance: 
     } else {
         tokio::time::sleep(chance.span(Duration::from_millis(20))).await;
     }
-    if chance.percent(30) {
+    match chance.below(3) {
         // A reset in place of an end.
-        socket.set_zero_linger().unwrap();
-    } else if chance.percent(30) {
-        let _ = socket.shutdown().await;
+        0 => socket.set_zero_linger().unwrap(),
+        1 => drop(socket.shutdown().await),
+        _ => {}
     }
 }
 
