@@ -194,6 +194,14 @@ impl Store for FakeStore {
     fn permission(&self, _: SessionNumber, _: PermissionId) -> StoreFuture<Option<Permission>> {
         ready(None)
     }
+
+    fn session(&self, _: SessionNumber) -> StoreFuture<Option<Snapshot>> {
+        ready(None)
+    }
+
+    fn trouble(&self) -> tokio::sync::watch::Receiver<Option<StoreError>> {
+        tokio::sync::watch::Sender::default().subscribe()
+    }
 }
 
 /// A log and the store behind it.

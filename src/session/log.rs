@@ -27,6 +27,13 @@ pub enum StoreError {
     /// The database refused: disk full, input or output error, corruption.
     #[error("the store failed: {0}")]
     Failed(Arc<str>),
+    /// It cannot write at the moment: disk full, input or output error, `storage.max_bytes` reached. It tries again
+    /// until it can.
+    #[error("the store cannot write at the moment: {0}")]
+    Unavailable(Arc<str>),
+    /// The cursor stands behind an event that was lost together with the power.
+    #[error("the events around the cursor were lost")]
+    CursorLost,
     /// The writer is gone: gander stops.
     #[error("the store is closed")]
     Closed,
@@ -161,6 +168,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// One permission of a session.
     fn permission(&self, session: SessionNumber, id: PermissionId) -> StoreFuture<Option<Permission>>;
+
+    /// A session as committed; the snapshot's `last_event_id` is the log's.
+    fn session(&self, session: SessionNumber) -> StoreFuture<Option<Snapshot>>;
+
+    /// What keeps the store from writing at the moment ([`StoreError::Unavailable`]), and when that changes. What was
+    /// queued stays queued meanwhile; nothing new should be begun.
+    fn trouble(&self) -> watch::Receiver<Option<StoreError>>;
 }
 
 /// Whose permissions a list holds.

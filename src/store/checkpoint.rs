@@ -49,7 +49,7 @@ impl Wal {
     /// The writer's short checkpoint, when the thread has just done the long one.
     pub(super) fn finish(&self, writer: &Connection) {
         if self.writers_turn.swap(false, Ordering::AcqRel) {
-            passive(writer);
+            passive_or_warn(writer);
         }
     }
 
@@ -68,7 +68,7 @@ impl Wal {
 
     /// The long checkpoint, beside the writer.
     fn begin(&self, connection: &Connection) {
-        passive(connection);
+        passive_or_warn(connection);
         self.writers_turn.store(true, Ordering::Release);
     }
 
@@ -89,17 +89,29 @@ impl Wal {
     }
 }
 
-/// A checkpoint that waits for nobody. That it could not move everything is no failure: the next one will.
-fn passive(connection: &Connection) {
-    if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(())) {
+/// A checkpoint that waits for nobody; whether everything is moved, so that the log starts again with the next commit.
+/// That it could not move everything is no failure: the next one will.
+pub(super) fn passive(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |row| {
+        let (busy, written, moved): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(busy == 0 && written == moved)
+    })
+}
+
+fn passive_or_warn(connection: &Connection) {
+    if let Err(error) = passive(connection) {
         tracing::warn!(%error, "the database's checkpoint failed");
     }
 }
 
-/// Moves everything and empties the write-ahead log. For the end, when no other connection is open.
-pub(super) fn truncate(connection: &Connection) {
-    if let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())) {
-        tracing::warn!(%error, "the database's last checkpoint failed");
+/// Moves everything and empties the write-ahead log; whether it did. For the end, when no other connection is open.
+pub(super) fn truncate(connection: &Connection) -> bool {
+    match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0)) {
+        Ok(busy) => !busy,
+        Err(error) => {
+            tracing::warn!(%error, "the database's last checkpoint failed");
+            false
+        }
     }
 }
 

@@ -46,6 +46,8 @@ fn beginnings(gander: &Gander, session: &str) -> Vec<String> {
         ask("/v1/events?types=notice", "application/x-ndjson"),
         ask(&format!("{own}/events?after=latest&types=notice&wait_s=300"), "application/json"),
         ask("/v1/events?after=latest&types=notice&wait_s=300", "application/json"),
+        // HTTP/2: its preface and an empty SETTINGS frame.
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0".to_owned(),
         // Several at once on one connection.
         ask("/v1/info", "*/*") + &ask(&own, "*/*") + &ask(&format!("{own}/events"), "text/event-stream"),
     ]

@@ -19,6 +19,7 @@ mod reads;
 mod replay;
 mod restart;
 mod sessions;
+mod storage;
 mod streams;
 mod support;
 mod turns;

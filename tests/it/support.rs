@@ -5,6 +5,7 @@
 
 mod chance;
 mod events;
+mod processes;
 mod rest;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use tempfile::TempDir;
 
 pub(crate) use chance::Chance;
 pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kinds, of_turn, only};
+pub(crate) use processes::{descendants, lives, signal};
 pub(crate) use rest::assert_at_rest;
 
 /// How long a test waits for what must come. Nothing is asserted about the time itself.
@@ -385,42 +387,6 @@ pub(crate) async fn until_async<F: Future<Output = bool>>(what: &str, mut condit
         assert!(Instant::now() < deadline, "in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-}
-
-/// Sends a signal to one process.
-pub(crate) fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
-    assert!(status.success() || name != "0", "no process {pid}");
-}
-
-/// Whether a process is there and no zombie.
-pub(crate) fn lives(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _)| state != 'Z')
-}
-
-/// A process's state and its parent.
-fn stat(pid: u32) -> Option<(char, u32)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
-}
-
-/// Every process below one.
-pub(crate) fn descendants(of: u32) -> Vec<u32> {
-    let processes: Vec<(u32, u32)> = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: u32| Some((pid, stat(pid)?.1)))
-        .collect();
-    let mut found = vec![of];
-    let mut next = 0;
-    while let Some(&parent) = found.get(next) {
-        found.extend(processes.iter().filter(|(_, ppid)| *ppid == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    found.remove(0);
-    found
 }
 
 /// The names of the tools that goose offered in a call to the model.
