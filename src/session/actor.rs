@@ -118,6 +118,10 @@ impl SessionActor {
             return;
         }
         let mut step = Step::new(Timestamp::now());
+        if self.machine.snapshot().last_event_id == EventId(0) {
+            // The last run ended between the session's record and its first event.
+            self.machine.created(&mut step);
+        }
         self.machine.gateway_restarted(&mut step);
         self.finish_step(step).await;
         self.run().await;
@@ -211,7 +215,9 @@ impl SessionActor {
                     let _ = reply.send(Err(Refusal::AtCapacity));
                     return Next::GoOn;
                 }
-                self.begin_turn(by, prompt, reply).await
+                let next = self.begin_turn(by, prompt, reply).await;
+                self.give_back_unused_place();
+                next
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);

@@ -5,6 +5,8 @@
 mod architecture;
 mod callers;
 mod command_line;
+mod connections;
+mod crash;
 mod ends;
 mod hostile;
 mod idempotency;
