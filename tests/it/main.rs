@@ -9,6 +9,7 @@ mod ends;
 mod hostile;
 mod idempotency;
 mod openapi;
+mod outcomes;
 mod permissions;
 mod plan;
 mod problems;
