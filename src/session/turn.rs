@@ -67,6 +67,8 @@ pub enum TurnErrorClass {
     AgentError,
     /// The gateway was restarted.
     GatewayRestarted,
+    /// Nothing could be written when the turn was begun; the agent was not asked.
+    StorageUnavailable,
     /// The agent did not start.
     StartFailed,
 }

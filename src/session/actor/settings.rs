@@ -23,6 +23,7 @@ impl SessionActor {
             return Next::GoOn;
         }
         if let Err(refusal) = self.machine.begin_patch() {
+            self.give_back_unused_place();
             let _ = reply.send(Err(refusal));
             return Next::GoOn;
         }
