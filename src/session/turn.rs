@@ -84,6 +84,7 @@ impl TurnErrorClass {
             | Self::AgentExited
             | Self::AgentUnresponsive
             | Self::GatewayRestarted
+            | Self::StorageUnavailable
             | Self::StartFailed => true,
             Self::ProviderAuth | Self::ProviderRejected | Self::ProviderNotConfigured | Self::AgentError => {
                 false
