@@ -84,8 +84,8 @@ impl TurnErrorClass {
             | Self::AgentExited
             | Self::AgentUnresponsive
             | Self::GatewayRestarted
-            | Self::StorageUnavailable
-            | Self::StartFailed => true,
+            | Self::StartFailed
+            | Self::StorageUnavailable => true,
             Self::ProviderAuth | Self::ProviderRejected | Self::ProviderNotConfigured | Self::AgentError => {
                 false
             }
