@@ -20,7 +20,7 @@ pub(super) use self::child::Child;
 use self::storage::Waiting;
 use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
-use super::id::Timestamp;
+use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
 use super::registry::Registry;
 use super::snapshot::{SessionState, Snapshot};
