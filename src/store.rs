@@ -24,6 +24,7 @@ mod record;
 mod removal;
 mod reserve;
 mod schema;
+mod shared;
 mod trouble;
 mod writer;
 
@@ -46,6 +47,7 @@ use queue::{Backlog, Prepared};
 use reader::Readers;
 use record::Fault;
 use reserve::Reserve;
+use shared::{SharedReads, Wanted};
 use writer::{Job, Writer, WriterParts};
 
 use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, Timestamp, TurnId};
@@ -109,6 +111,7 @@ impl StoreConfig {
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     readers: Readers,
+    shared: Arc<SharedReads>,
     backlog: Arc<Backlog>,
     order: EventOrder,
     answers_kept: Duration,
@@ -192,7 +195,17 @@ impl SqliteStore {
         };
         let writer = Mutex::new(Some(spawn("store-writer", write).map_err(OpenError::Thread)?));
         let answers_kept = config.answers_kept;
-        Ok(Arc::new(Self { jobs, readers, backlog, order, answers_kept, trouble, closed, writer }))
+        Ok(Arc::new(Self {
+            jobs,
+            readers,
+            shared: Arc::default(),
+            backlog,
+            order,
+            answers_kept,
+            trouble,
+            closed,
+            writer,
+        }))
     }
 
     /// Commits what is queued, ends the threads, and closes the database. What is asked later is refused.
@@ -281,16 +294,30 @@ impl Store for SqliteStore {
     }
 
     fn delete_session(&self, number: SessionNumber) -> StoreFuture<()> {
-        let jobs = self.jobs.clone();
+        let (jobs, shared) = (self.jobs.clone(), Arc::clone(&self.shared));
         Box::pin(async move {
             let (deleted, done) = oneshot::channel();
             jobs.send(Job::Delete(number, deleted)).await.map_err(|_| StoreError::Closed)?;
-            done.await.unwrap_or(Err(StoreError::Closed))
+            let deleted = done.await.unwrap_or(Err(StoreError::Closed));
+            shared.forget(number);
+            deleted
         })
     }
 
-    fn events(&self, session: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>> {
-        self.read(move |connection| reader::events(connection, session, after, max_bytes))
+    fn events(
+        &self,
+        session: SessionNumber,
+        after: EventId,
+        max_bytes: usize,
+    ) -> StoreFuture<Option<Arc<Run>>> {
+        let (readers, shared) = (self.readers.clone(), Arc::clone(&self.shared));
+        Box::pin(async move {
+            let read = async || {
+                let read = move |connection: &_| reader::events(connection, session, after, max_bytes);
+                readers.read(read).await
+            };
+            shared.events(Wanted { session, after, max_bytes }, read).await
+        })
     }
 
     fn order(&self) -> EventOrder {

@@ -115,8 +115,14 @@ pub trait Store: Send + Sync + 'static {
     /// Removes everything of a session, in small steps. Its log gets no further events.
     fn delete_session(&self, number: SessionNumber) -> StoreFuture<()>;
 
-    /// The events behind `after`, at least one if there is one, at most about `max_bytes`.
-    fn events(&self, session: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>>;
+    /// The events behind `after`, at least one if there is one, at most about `max_bytes`. Shared with others who
+    /// read the same.
+    fn events(
+        &self,
+        session: SessionNumber,
+        after: EventId,
+        max_bytes: usize,
+    ) -> StoreFuture<Option<Arc<Run>>>;
 
     /// The order of all sessions' events.
     fn order(&self) -> EventOrder;
@@ -320,8 +326,7 @@ impl SessionLog {
         if let Some(run) = self.in_tail(after) {
             return Ok(Some(run));
         }
-        let stored = self.shared.store.events(self.shared.number, after, READ_BYTES).await?;
-        Ok(stored.map(Arc::new))
+        self.shared.store.events(self.shared.number, after, READ_BYTES).await
     }
 
     fn in_tail(&self, after: EventId) -> Option<Arc<Run>> {

@@ -157,8 +157,8 @@ impl Writing {
     }
 
     /// Everything that the database has, read in pieces of about `max_bytes`.
-    async fn stored(&self, max_bytes: usize) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    async fn stored(&self, max_bytes: usize) -> Vec<Arc<Run>> {
+        let mut runs = Vec::new();
         let mut after = EventId(0);
         while let Some(run) = self.store.events(self.log.number(), after, max_bytes).await.unwrap() {
             after = run.last();

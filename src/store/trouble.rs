@@ -54,7 +54,7 @@ impl Trouble {
         if !self.removing {
             return false;
         }
-        if checkpoint::passive(connection).unwrap_or(false) || self.retry_at <= Instant::now() {
+        if checkpoint::passive(connection).is_ok_and(|moved| moved.all) || self.retry_at <= Instant::now() {
             self.retry_at = Instant::now() + self.delay;
             return true;
         }
