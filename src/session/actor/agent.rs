@@ -183,7 +183,9 @@ impl SessionActor {
             let code = "processes-killed".into();
             self.machine.notice(&mut step, Notice { level: NoticeLevel::Warning, code, message });
         }
-        self.finish_step(step).await
+        let next = self.finish_step(step).await;
+        self.log.release_tail();
+        next
     }
 
     pub(super) fn agent_gone(&mut self) {
