@@ -352,6 +352,7 @@ fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
         heartbeat: config.server.heartbeat,
         heartbeat_padding: config.server.heartbeat_padding,
         body_bytes: config.limits.body_bytes,
+        kept_answer_bytes: config.limits.idempotency_body_bytes,
         wait: config.limits.wait,
         streams_per_caller: config.limits.streams_per_caller,
         header_timeout: config.server.header_timeout,

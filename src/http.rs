@@ -78,6 +78,8 @@ pub struct HttpSettings {
     pub heartbeat_padding: usize,
     /// The largest request body, in bytes.
     pub body_bytes: usize,
+    /// The largest answer that is kept for an `Idempotency-Key`, in bytes.
+    pub kept_answer_bytes: usize,
     /// The longest wait that `Prefer: wait` and `wait_s` get.
     pub wait: Duration,
     /// Event streams that one caller may have open.
@@ -113,6 +115,7 @@ pub fn router(api: Api) -> Router {
         callers: api.callers.clone(),
         answers: Arc::clone(&api.answers),
         tasks: api.tasks.clone(),
+        recheck: recheck(api.clone()),
         stream_again: turns::stream_again(api.clone()),
     };
     layers::apply(routes(), shared).with_state(api)
@@ -145,6 +148,15 @@ fn routes() -> Router<Api> {
         .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn))
+}
+
+/// What the handlers ask of a caller, asked again before an answer is given a second time.
+fn recheck(api: Api) -> idempotency::Recheck {
+    Arc::new(move |caller, path, session| {
+        let answers_permission = path.contains("/permissions/");
+        caller.require(if answers_permission { auth::Role::Approve } else { auth::Role::Prompt })?;
+        session.map_or(Ok(()), |session| session_of(&api, caller, &session.to_string()).map(drop))
+    })
 }
 
 #[cfg(test)]

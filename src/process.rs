@@ -111,7 +111,8 @@ pub enum SpawnError {
         /// As it was asked for.
         program: PathBuf,
     },
-    /// The program is there, but no permission, no format that the system runs, or no interpreter.
+    /// The program is there, but no permission, no format that the system runs, or no interpreter. A text file without
+    /// `#!` does run: `exec` hands it to `sh`, as shells do.
     #[error("program {} cannot be executed", program.display())]
     NotExecutable {
         /// As it was asked for.

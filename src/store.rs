@@ -236,9 +236,15 @@ impl SqliteStore {
         self.call(move |connection| answers::begin(connection, &key, &body_hash, now_ms, kept)).await
     }
 
-    /// Keeps the answer of a request that [`SqliteStore::begin_answer`] began.
-    pub async fn finish_answer(&self, key: AnswerKey, answer: StoredAnswer) -> Result<(), StoreError> {
-        call::finish_answer(self.jobs.clone(), key, answer).await
+    /// Keeps the answer of a request that [`SqliteStore::begin_answer`] began; what it says of `session` is kept until
+    /// the session is deleted.
+    pub async fn finish_answer(
+        &self,
+        key: AnswerKey,
+        session: Option<SessionId>,
+        answer: StoredAnswer,
+    ) -> Result<(), StoreError> {
+        call::finish_answer(self.jobs.clone(), key, session, answer).await
     }
 
     /// Forgets a request that failed, so that it may run again.

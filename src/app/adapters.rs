@@ -8,7 +8,7 @@ use crate::goose::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel
 use crate::http::host::{AgentProgram, AgentUnusable, Extension, ExtensionRefusal, ExtensionWish, HostFacts};
 use crate::http::idempotency::{AnswerKey, Begin, BodyHash, RememberedAnswers, StoredAnswer};
 use crate::session::agent::BoxFuture;
-use crate::session::id::Timestamp;
+use crate::session::id::{SessionId, Timestamp};
 use crate::session::log::StoreError;
 use crate::store::{self, AnswerState, SqliteStore};
 
@@ -31,11 +31,16 @@ impl RememberedAnswers for SqliteAnswers {
         })
     }
 
-    fn finish(&self, key: AnswerKey, answer: StoredAnswer) -> BoxFuture<Result<(), StoreError>> {
+    fn finish(
+        &self,
+        key: AnswerKey,
+        session: Option<SessionId>,
+        answer: StoredAnswer,
+    ) -> BoxFuture<Result<(), StoreError>> {
         let store = Arc::clone(&self.0);
         let StoredAnswer { status, headers, body } = answer;
         let answer = store::StoredAnswer { status, headers, body: body.into() };
-        Box::pin(async move { store.finish_answer(key, answer).await })
+        Box::pin(async move { store.finish_answer(key, session, answer).await })
     }
 
     fn forget(&self, key: AnswerKey) -> BoxFuture<Result<(), StoreError>> {

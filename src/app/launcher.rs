@@ -3,6 +3,7 @@
 mod agent;
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -98,7 +100,7 @@ impl GooseLauncher {
     async fn version_of(&self, program: &Path) -> Result<Version, LaunchError> {
         let file = tokio::fs::metadata(program).await.map_err(|error| {
             tracing::error!(program = %program.display(), %error, "goose cannot be read");
-            failed("goose cannot be read: see goose.command")
+            not_made("goose cannot be read: see goose.command", &error)
         })?;
         let stamp = ProgramStamp {
             path: program.to_owned(),
@@ -272,7 +274,7 @@ impl GooseLauncher {
             // A start that failed has left one.
             home::remove(&home).map_err(|error| {
                 tracing::error!(%error, "a session's old goose home cannot be removed");
-                failed("the session's goose home cannot be made")
+                not_made("the session's goose home cannot be made", &error)
             })?;
             home::prepare(&home, config_dir.as_deref(), &switched_off).map_err(|error| {
                 tracing::error!(%error, "a session's goose home cannot be made");
@@ -280,7 +282,7 @@ impl GooseLauncher {
                     home::HomeError::Malformed { .. } => failed(
                         "goose's config.yaml is malformed: goose would skip it and switch every extension on",
                     ),
-                    _ => failed("the session's goose home cannot be made"),
+                    error => not_made("the session's goose home cannot be made", &error),
                 }
             })?;
             if let Some(cwd) = cwd {
@@ -288,7 +290,7 @@ impl GooseLauncher {
             }
             make_private_folder(&workspace).map_err(|error| {
                 tracing::error!(%error, "a session's folder cannot be made");
-                failed("the session's folder cannot be made")
+                not_made("the session's folder cannot be made", &error)
             })?;
             Ok(workspace)
         });
@@ -338,10 +340,10 @@ impl AgentLauncher for GooseLauncher {
         let home = self.shared.settings.homes.join(session.to_string());
         let workspace = self.shared.settings.workspaces.join(session.to_string());
         let removed = self.shared.tasks.spawn_blocking(move || {
-            home::remove(&home).map_err(io::Error::other)?;
+            let home = home::remove(&home).map_err(io::Error::other);
             match std::fs::remove_dir_all(&workspace) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
+                _ => home,
             }
         });
         Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
@@ -352,6 +354,9 @@ fn not_spawned(error: &SpawnError) -> LaunchError {
     // The cause says what an operator has to change, e.g. that too many files are open.
     let cause = std::error::Error::source(error).map(ToString::to_string);
     tracing::error!(%error, cause, "goose cannot be run");
+    if is_no_room(error) {
+        return no_room();
+    }
     failed(match error {
         SpawnError::ProgramNotFound { .. } => "goose was not found: set goose.command to its path",
         SpawnError::NotExecutable { .. } => "what goose.command names cannot be executed",
@@ -362,6 +367,28 @@ fn not_spawned(error: &SpawnError) -> LaunchError {
     })
 }
 
+/// What a failure with files means: the detail is for people, without a path.
+fn not_made(detail: &str, error: &(dyn Error + 'static)) -> LaunchError {
+    if is_no_room(error) { no_room() } else { failed(detail) }
+}
+
+/// Whether the host has run out of something of which there may be more in a while.
+fn is_no_room(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let errno = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
+        if matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM)) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+fn no_room() -> LaunchError {
+    LaunchError::NoRoom { detail: "the host has no file descriptor, process or memory left for goose".into() }
+}
+
 fn failed(detail: impl Into<String>) -> LaunchError {
     LaunchError::Failed { detail: detail.into(), stderr_tail: None }
 }
@@ -370,4 +397,31 @@ fn failed(detail: impl Into<String>) -> LaunchError {
 pub(super) fn make_private_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_is_full_is_told_from_a_goose_that_does_not_run() {
+        let system = |errno: Errno| SpawnError::System(errno.into());
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM] {
+            assert_eq!(not_spawned(&system(errno)), no_room(), "{errno}");
+            // As a home that cannot be written says it: the system's error is the source of another.
+            let source = io::Error::from(errno);
+            let error = home::HomeError::Io { action: "make", path: "/x".into(), source };
+            assert_eq!(not_made("no home", &error), no_room(), "{errno}");
+        }
+        let program = || PathBuf::from("goose");
+        for error in [
+            system(Errno::TOOBIG),
+            SpawnError::HelperEnded,
+            SpawnError::ProgramNotFound { program: program() },
+            SpawnError::NotExecutable { program: program(), source: Errno::ACCESS.into() },
+        ] {
+            assert!(matches!(not_spawned(&error), LaunchError::Failed { .. }), "{error}");
+        }
+        assert_eq!(not_made("no home", &io::Error::from(Errno::ACCESS)), failed("no home"));
+    }
 }

@@ -12,6 +12,7 @@ pub(super) fn settings() -> HttpSettings {
         cors_origins: vec!["https://app.example".into()],
         heartbeat: Duration::from_secs(15),
         heartbeat_padding: 0,
+        kept_answer_bytes: 1 << 20,
         body_bytes: 1024,
         wait: Duration::from_mins(5),
         streams_per_caller: 4,

@@ -5,7 +5,7 @@
 //! same origin" to its browser, and only the name gives it away. A caller with a valid token is no such page, so its
 //! host name is not looked at, and proxies need not be listed.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -30,7 +30,8 @@ const CORS_ANSWER_HEADERS: HeaderValue =
     HeaderValue::from_static("location, retry-after, preference-applied, x-request-id");
 
 /// The host names for [`HttpSettings::allowed_hosts`]: the configured ones, else the address that is listened on, and
-/// always those of this machine itself.
+/// always those of this machine itself. `0.0.0.0` and `[::]` stand for every address, as they do when listening: who
+/// asks an address by its number, as a health probe does, has not been led here by a name.
 #[must_use]
 pub fn allowed_hosts(configured: &[String], listen: SocketAddr) -> Vec<String> {
     let mut hosts = configured.to_vec();
@@ -156,9 +157,20 @@ fn is_allowed(own: &Authority, allowed_hosts: &[String]) -> bool {
     fn name(authority: &Authority) -> &str {
         authority.host().strip_suffix('.').unwrap_or(authority.host())
     }
+    // Not with a dot behind it: that makes a name of a number.
+    fn address(authority: &Authority) -> Option<IpAddr> {
+        let host = authority.host();
+        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        match inner {
+            Some(inner) => inner.parse().ok().map(IpAddr::V6),
+            None => host.parse().ok().map(IpAddr::V4),
+        }
+    }
     allowed_hosts.iter().filter_map(|allowed| parse_authority(allowed)).any(|allowed| {
         let port_fits = allowed.port().is_none() || allowed.port_u16() == own.port_u16();
-        port_fits && name(&allowed).eq_ignore_ascii_case(name(own))
+        let every_address = address(&allowed).is_some_and(|allowed| allowed.is_unspecified());
+        let host_fits = name(&allowed).eq_ignore_ascii_case(name(own));
+        port_fits && (host_fits || every_address && address(own).is_some())
     })
 }
 

@@ -8,6 +8,11 @@
 //! A gateway that dies in the middle of a request leaves it "in progress" in the store with nobody working on it. The
 //! same request again then runs anew: nobody can tell how far the first came, and nobody was told that it succeeded.
 //!
+//! Before an answer is given again, what the first time asked of the caller is asked anew ([`Recheck`]): a role may have
+//! been taken away since. An answer about a session goes when the session is deleted; the same request again is then
+//! told that there is no such session. That holds for the request that made it, too: what it made is gone, and a second
+//! session is not what a repetition asks for.
+//!
 //! How the answer is wanted (`Accept`, `Prefer`) is not part of the question: the same request again gets the answer of
 //! the first as it was. An event stream is not kept byte by byte. Its answer has a `Location` header with the turn's
 //! path, that is what is kept, and the same request again is answered with the same turn's events from the log
@@ -33,6 +38,7 @@ use super::layers::catch_panic;
 use super::problem::{Code, Problem};
 use super::request::{body_too_large, in_time};
 use crate::session::agent::BoxFuture;
+use crate::session::id::SessionId;
 use crate::session::log::StoreError;
 use crate::shutdown::Tasks;
 
@@ -49,7 +55,8 @@ pub struct StoredAnswer {
     pub status: u16,
     /// The headers worth repeating, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body. Empty for an event stream: it is told anew from the turn that `location` names.
+    /// The body. Empty for an event stream, which is told anew from the turn that `location` names, and when the session
+    /// that it told of is deleted.
     pub body: Bytes,
 }
 
@@ -72,11 +79,21 @@ pub trait RememberedAnswers: Send + Sync + 'static {
     fn begin(&self, key: AnswerKey, body: BodyHash) -> BoxFuture<Result<Begin, StoreError>>;
 
     /// Keeps the answer of a request that [`begin`](Self::begin) called fresh.
-    fn finish(&self, key: AnswerKey, answer: StoredAnswer) -> BoxFuture<Result<(), StoreError>>;
+    /// Once `session`, which it tells of, is deleted, its body is forgotten.
+    fn finish(
+        &self,
+        key: AnswerKey,
+        session: Option<SessionId>,
+        answer: StoredAnswer,
+    ) -> BoxFuture<Result<(), StoreError>>;
 
     /// Forgets a request that made nothing, so that it counts as new again.
     fn forget(&self, key: AnswerKey) -> BoxFuture<Result<(), StoreError>>;
 }
+
+/// Whether this caller may have the answer to a request on this path, and may see the session that it tells of.
+pub type Recheck =
+    Arc<dyn Fn(&Caller, &str, Option<SessionId>) -> Result<(), Problem> + Send + Sync + 'static>;
 
 /// Answers a request whose first answer was an event stream, for this caller: with the events of the turn at the path
 /// `location`, from its first on.
@@ -88,9 +105,6 @@ const MAX_KEY: usize = 255;
 
 /// Requests with a key that may run at once.
 const MAX_RUNNING: usize = 1024;
-
-/// The largest answer that is kept, in bytes. A session's snapshot or a turn is far smaller.
-const MAX_STORED_BYTES: u64 = 1 << 20;
 
 /// The headers worth repeating.
 const KEPT_HEADERS: [HeaderName; 3] =
@@ -104,18 +118,22 @@ pub(super) struct Memory {
     answers: Arc<dyn RememberedAnswers>,
     tasks: Tasks,
     body_bytes: usize,
+    kept_bytes: usize,
+    recheck: Recheck,
     stream_again: StreamAgain,
     running: Running,
 }
 
 impl Memory {
+    /// `body_bytes` bounds a request's body, `kept_bytes` the answer's.
     pub(super) fn new(
         answers: Arc<dyn RememberedAnswers>,
         tasks: Tasks,
-        body_bytes: usize,
+        (body_bytes, kept_bytes): (usize, usize),
+        recheck: Recheck,
         stream_again: StreamAgain,
     ) -> Self {
-        Self { answers, tasks, body_bytes, stream_again, running: Running::default() }
+        Self { answers, tasks, body_bytes, kept_bytes, recheck, stream_again, running: Running::default() }
     }
 
     async fn answer(self, request: Request, next: Next) -> Result<Response, Problem> {
@@ -160,6 +178,7 @@ impl Memory {
         next: Next,
     ) -> Result<Response, Problem> {
         let answers = &self.answers;
+        let path = request.uri().path().to_owned();
         let begin = match answers.begin(claim.key, body_hash).await? {
             // The claim is ours, so nobody works on it: a gateway died over it.
             Begin::InProgress => {
@@ -171,9 +190,9 @@ impl Memory {
         match begin {
             Begin::Fresh => {
                 let response = catch_panic(next.run(request)).await;
-                let (response, answer) = keep(response).await;
+                let (response, answer) = keep(response, self.kept_bytes).await;
                 let kept = match answer {
-                    Some(answer) => answers.finish(claim.key, answer).await,
+                    Some(answer) => answers.finish(claim.key, answer.session(&path), answer).await,
                     None => answers.forget(claim.key).await,
                 };
                 if let Err(error) = kept {
@@ -182,10 +201,13 @@ impl Memory {
                 }
                 Ok(response)
             }
-            Begin::Stored(answer) => match answer.stream_location() {
-                Some(location) => (self.stream_again)(caller, location.to_owned()).await,
-                None => answer.into_response(),
-            },
+            Begin::Stored(answer) => {
+                (self.recheck)(&caller, &path, answer.session(&path))?;
+                match answer.stream_location() {
+                    Some(location) => (self.stream_again)(caller, location.to_owned()).await,
+                    None => answer.into_response(),
+                }
+            }
             Begin::Mismatch => Err(reused()),
             Begin::InProgress => Err(Problem::internal("a forgotten request is still in progress")),
         }
@@ -209,6 +231,12 @@ impl StoredAnswer {
             .and_then(|_| self.header(&header::LOCATION))
     }
 
+    /// The session that it tells of: that of the request's path, else the one that was made.
+    fn session(&self, path: &str) -> Option<SessionId> {
+        let named = |path: &str| path.strip_prefix("/v1/sessions/")?.split('/').next()?.parse().ok();
+        named(path).or_else(|| named(self.header(&header::LOCATION)?))
+    }
+
     fn into_response(self) -> Result<Response, Problem> {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = StatusCode::from_u16(self.status).map_err(Problem::internal)?;
@@ -220,8 +248,8 @@ impl StoredAnswer {
     }
 }
 
-/// Takes an answer apart into what its caller gets and what is kept of it.
-async fn keep(response: Response) -> (Response, Option<StoredAnswer>) {
+/// Takes an answer apart into what its caller gets and what is kept of it, if it is not larger than `kept_bytes`.
+async fn keep(response: Response, kept_bytes: usize) -> (Response, Option<StoredAnswer>) {
     if !response.status().is_success() {
         return (response, None);
     }
@@ -236,7 +264,7 @@ async fn keep(response: Response) -> (Response, Option<StoredAnswer>) {
         return (response, Some(answer));
     }
     // A body of unknown or great length is passed on unread: keeping it would mean holding all of it.
-    if response.body().size_hint().exact().is_none_or(|size| size > MAX_STORED_BYTES) {
+    if response.body().size_hint().exact().is_none_or(|size| size > kept_bytes as u64) {
         tracing::warn!(status, "an answer is too large to be kept for its idempotency key");
         return (response, None);
     }

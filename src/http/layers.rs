@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::auth::Callers;
 use super::gate::{self, Gate};
-use super::idempotency::{self, Memory, RememberedAnswers, StreamAgain};
+use super::idempotency::{self, Memory, Recheck, RememberedAnswers, StreamAgain};
 use super::problem::{Code, Problem};
 use super::{HttpSettings, request};
 use crate::shutdown::Tasks;
@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub(super) callers: Callers,
     pub(super) answers: Arc<dyn RememberedAnswers>,
     pub(super) tasks: Tasks,
+    /// Whether a caller may have the answer to a repeated request.
+    pub(super) recheck: Recheck,
     /// Answers a repeated request whose first answer was an event stream.
     pub(super) stream_again: StreamAgain,
 }
@@ -44,9 +46,9 @@ pub(super) fn apply<S>(routes: Router<S>, shared: Shared) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
 {
-    let Shared { settings, callers, answers, tasks, stream_again } = shared;
-    let body_bytes = settings.body_bytes;
-    let memory = Memory::new(answers, tasks, body_bytes, stream_again);
+    let Shared { settings, callers, answers, tasks, recheck, stream_again } = shared;
+    let (body_bytes, kept_bytes) = (settings.body_bytes, settings.kept_answer_bytes);
+    let memory = Memory::new(answers, tasks, (body_bytes, kept_bytes), recheck, stream_again);
     let gate = Gate { settings, callers };
     // The layer added last is the outermost.
     routes

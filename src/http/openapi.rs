@@ -108,7 +108,7 @@ pub(super) struct Refused(ProblemSchema);
         responses(Refused)
     ),
     security(("token" = [])),
-    modifiers(&TokenScheme, &ProblemCodes, &OpenEnums, &EventSchemas),
+    modifiers(&TokenScheme, &ProblemCodes, &OpenEnums, &OptionalBodies, &EventSchemas),
     tags(
         (name = "sessions", description = "Sessions: an agent each, with its plan and its messages."),
         (name = "turns", description = "Prompts, and what became of them."),
@@ -165,6 +165,20 @@ impl Modify for OpenEnums {
                 let known = ExtensionsBuilder::new().add("x-extensible-enum", values).build();
                 object.extensions.get_or_insert_default().merge(known);
             }
+        }
+    }
+}
+
+/// A session can be made without a body. The attribute has no word for that: an `Option` there would allow `null`, too,
+/// which is refused.
+struct OptionalBodies;
+
+impl Modify for OptionalBodies {
+    fn modify(&self, document: &mut Document) {
+        let path = document.paths.paths.get_mut("/v1/sessions");
+        let create = path.and_then(|path| path.post.as_mut());
+        if let Some(RefOr::T(body)) = create.and_then(|create| create.request_body.as_mut()) {
+            body.required = None;
         }
     }
 }

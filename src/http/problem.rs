@@ -364,6 +364,7 @@ impl From<LaunchError> for Problem {
             LaunchError::Timeout { waiting_for, .. } => {
                 Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for)
             }
+            LaunchError::NoRoom { .. } => Self::new(Code::AtCapacity, detail),
             LaunchError::ProviderNotConfigured { .. } => Self::new(Code::ProviderNotConfigured, detail),
             // Only a deletion or the gateway's end gives a start up; in both cases trying anew is what helps.
             LaunchError::Cancelled => Self::new(Code::Draining, detail),

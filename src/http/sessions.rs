@@ -228,8 +228,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
 
 /// Change a session
 ///
-/// A merge patch (RFC 7396). Provider, model and mode are given to the agent in this order; if it refuses one, those
-/// before it are set back.
+/// A merge patch (RFC 7396). Provider, model and mode are given to the agent in this order, which wakes a session without
+/// one; if it refuses one, those before it are set back.
 #[utoipa::path(
     patch,
     path = "/v1/sessions/{session_id}",
@@ -246,10 +246,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
         (status = 200, description = "The session as it is now.", body = Snapshot),
         (status = "4XX", response = super::openapi::Refused),
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = 409, description = "`session-busy`, `turn-in-progress`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 409, description = "`session-busy`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = 503, description = "`draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 504, description = "`agent-start-timeout`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
     ),
 )]
 pub async fn update_session(

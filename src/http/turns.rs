@@ -99,7 +99,6 @@ enum Wanted {
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 409, description = "`turn-in-progress` with `turn_id`, `session-busy`, `idempotency-key-reused`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = 502, description = "`agent-start-failed`: the session has no agent", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
     ),
 )]

@@ -283,6 +283,12 @@ pub enum LaunchError {
         /// For people.
         detail: String,
     },
+    /// The host has no room for it: no free file descriptor, process or memory.
+    #[error("{detail}")]
+    NoRoom {
+        /// For people.
+        detail: String,
+    },
     /// The session was deleted, or gander stops.
     #[error("the start was given up")]
     Cancelled,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::record::Fault;
+use crate::session::id::SessionId;
 
 /// Old answers removed with each new request.
 const SWEEP_ROWS: u32 = 100;
@@ -19,7 +20,7 @@ pub struct StoredAnswer {
     pub status: u16,
     /// The headers that belong to it.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// The body. Empty once the session that it told of is deleted.
     pub body: Vec<u8>,
 }
 
@@ -90,11 +91,28 @@ pub(super) fn begin(
     }
 }
 
-pub(super) fn finish(connection: &Connection, key: &AnswerKey, answer: &StoredAnswer) -> Result<(), Fault> {
+/// The body of an answer about a session stays only as long as the session: the removal of a deleted session empties it,
+/// and that of a session which is gone already is not kept at all. The rest of the row tells that the request was done.
+pub(super) fn finish(
+    connection: &Connection,
+    key: &AnswerKey,
+    session: Option<SessionId>,
+    answer: &StoredAnswer,
+) -> Result<(), Fault> {
     let headers = serde_json::to_string(&answer.headers)?;
+    let number: Option<u32> = match session {
+        Some(session) => connection
+            .prepare_cached("SELECT number FROM sessions WHERE id = ?1")?
+            .query_row((session.as_uuid().into_bytes(),), |row| row.get(0))
+            .optional()?,
+        None => None,
+    };
+    let body = (session.is_some() == number.is_some()).then_some(&answer.body);
     connection
-        .prepare_cached("UPDATE answers SET status = ?2, headers = ?3, body = ?4 WHERE key = ?1")?
-        .execute((key, answer.status, headers, &answer.body))?;
+        .prepare_cached(
+            "UPDATE answers SET status = ?2, headers = ?3, body = ?4, session = ?5 WHERE key = ?1",
+        )?
+        .execute((key, answer.status, headers, body, number))?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::answers::{self, AnswerKey, StoredAnswer};
 use super::record::Fault;
 use super::writer::Job;
+use crate::session::id::SessionId;
 use crate::session::log::StoreError;
 
 /// Work within a commit, whose answer is sent when the commit is done.
@@ -48,6 +49,7 @@ where
 /// Keeps the answer to a request. What was asked for is done: without its answer the same request would do it twice.
 struct FinishAnswer {
     key: AnswerKey,
+    session: Option<SessionId>,
     answer: StoredAnswer,
     result: Result<(), Fault>,
     reply: oneshot::Sender<Result<(), StoreError>>,
@@ -55,7 +57,7 @@ struct FinishAnswer {
 
 impl Call for FinishAnswer {
     fn run(&mut self, connection: &Connection) {
-        self.result = answers::finish(connection, &self.key, &self.answer);
+        self.result = answers::finish(connection, &self.key, self.session, &self.answer);
     }
 
     fn conclude(self: Box<Self>, committed: Result<(), StoreError>) {
@@ -72,10 +74,11 @@ impl Call for FinishAnswer {
 pub(super) async fn finish_answer(
     jobs: mpsc::Sender<Job>,
     key: AnswerKey,
+    session: Option<SessionId>,
     answer: StoredAnswer,
 ) -> Result<(), StoreError> {
     let (reply, done) = oneshot::channel();
-    let call = Box::new(FinishAnswer { key, answer, result: Ok(()), reply });
+    let call = Box::new(FinishAnswer { key, session, answer, result: Ok(()), reply });
     jobs.send(Job::Call(call)).await.map_err(|_| StoreError::Closed)?;
     done.await.unwrap_or(Err(StoreError::Closed))
 }

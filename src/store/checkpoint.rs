@@ -22,11 +22,26 @@ const RESTART_PAGES: i64 = 16 * 1024;
 /// What a commit writes besides its contents, about: whole pages, not rows.
 const COMMIT_BYTES: usize = 16 * 1024;
 
+/// An erasing checkpoint gives up after so long when somebody reads: the writer waits meanwhile.
+const ERASE_BUSY: Duration = Duration::from_millis(20);
+
 #[derive(Debug, Default)]
 struct Written {
     /// Since the last checkpoint, about.
     bytes: usize,
+    erase: Erase,
     stop: bool,
+}
+
+/// Whether the write-ahead log holds what was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Erase {
+    #[default]
+    No,
+    /// It is to be emptied now.
+    Now,
+    /// Somebody was reading when it was tried.
+    Again,
 }
 
 /// How much the write-ahead log holds, and whose turn it is.
@@ -62,6 +77,12 @@ impl Wal {
         }
     }
 
+    /// What was removed is to be gone from the files, too, and soon: the write-ahead log still has it.
+    pub(super) fn erase(&self) {
+        self.lock().erase = Erase::Now;
+        self.changed.notify_one();
+    }
+
     /// The writer's short checkpoint, when the thread has just done the long one and the log is large.
     pub(super) fn finish(&self, writer: &Connection) {
         if self.writers_turn.swap(false, Ordering::AcqRel) {
@@ -84,15 +105,28 @@ impl Wal {
 
     /// The long checkpoint, beside the writer.
     fn begin(&self, connection: &Connection) {
-        if passive_or_warn(connection).pages >= self.restart_pages {
+        let erase = mem::take(&mut self.lock().erase) != Erase::No;
+        let is_large = passive_or_warn(connection).pages >= self.restart_pages;
+        if erase && emptied(connection) {
+            return;
+        }
+        if is_large {
             self.writers_turn.store(true, Ordering::Release);
+        }
+        if erase {
+            let mut written = self.lock();
+            if written.erase == Erase::No {
+                written.erase = Erase::Again;
+            }
         }
     }
 
     /// Waits for the next checkpoint; false when there will be none.
     fn due(&self) -> bool {
-        let idle = |written: &mut Written| written.bytes == 0 && !written.stop;
-        let small = |written: &mut Written| written.bytes < LARGE_BYTES && !written.stop;
+        let idle = |written: &mut Written| written.bytes == 0 && written.erase == Erase::No && !written.stop;
+        let small = |written: &mut Written| {
+            written.bytes < LARGE_BYTES && written.erase != Erase::Now && !written.stop
+        };
         let written = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(written, INTERVAL, small);
         let (mut written, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -128,6 +162,23 @@ fn passive_or_warn(connection: &Connection) -> Moved {
         tracing::warn!(%error, "the database's checkpoint failed");
         Moved::default()
     })
+}
+
+/// Moves what is left and empties the write-ahead log, unless somebody reads. The writer waits for it, which is short
+/// right after a passive one.
+fn emptied(connection: &Connection) -> bool {
+    let outcome = connection.busy_timeout(ERASE_BUSY).and_then(|()| {
+        let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0));
+        connection.busy_timeout(super::schema::BUSY)?;
+        busy
+    });
+    match outcome {
+        Ok(busy) => !busy,
+        Err(error) => {
+            tracing::warn!(%error, "the database's write-ahead log could not be emptied");
+            false
+        }
+    }
 }
 
 /// Moves everything and empties the write-ahead log; whether it did. For the end, when no other connection is open.
@@ -197,6 +248,29 @@ mod tests {
         write();
         assert_eq!(starts(dir.path()), before + 1);
         assert_eq!(read("SELECT count(*) FROM events"), 8);
+    }
+
+    #[test]
+    fn what_was_removed_leaves_the_log_when_nobody_reads_it_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = schema::open(dir.path(), Synchronous::Normal).unwrap();
+        let thread = schema::open_checkpointer(dir.path(), Synchronous::Normal).unwrap();
+        let bytes = || std::fs::metadata(dir.path().join("gander.db-wal")).unwrap().len();
+        let wal = Wal::default();
+        let reader = schema::open_reader(dir.path()).unwrap();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+        writer.execute("INSERT INTO events (kind, data) VALUES (1, zeroblob(10000))", ()).unwrap();
+        wal.begin(&thread);
+        assert!(bytes() > 0, "an ordinary checkpoint leaves it as it is");
+        wal.erase();
+        assert!(wal.due(), "at once, though nothing was said to be written");
+        wal.begin(&thread);
+        assert!(bytes() > 0, "somebody reads");
+        drop(reader);
+        assert!(wal.due(), "it is tried again");
+        wal.begin(&thread);
+        assert_eq!(bytes(), 0);
+        assert_eq!(wal.lock().erase, Erase::No);
     }
 
     #[test]

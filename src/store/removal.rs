@@ -16,11 +16,13 @@ const STEP_PAGES: u32 = 256;
 /// Removes at most ?3 events with keys from ?1 to ?2.
 const REMOVE_EVENTS: &str =
     "DELETE FROM events WHERE k IN (SELECT k FROM events WHERE k BETWEEN ?1 AND ?2 LIMIT ?3)";
-/// Each removes at most ?2 rows of session ?1.
-const REMOVE_ROWS: [&str; 3] = [
+/// Each removes at most ?2 rows of session ?1, or what they say: that an answer was given has still to be known.
+const REMOVE_ROWS: [&str; 4] = [
     "DELETE FROM runs WHERE position IN (SELECT position FROM runs WHERE session = ?1 LIMIT ?2)",
     "DELETE FROM turns WHERE k IN (SELECT k FROM turns WHERE session = ?1 LIMIT ?2)",
     "DELETE FROM permissions WHERE k IN (SELECT k FROM permissions WHERE session = ?1 LIMIT ?2)",
+    "UPDATE answers SET session = NULL, body = NULL
+        WHERE k IN (SELECT k FROM answers WHERE session = ?1 LIMIT ?2)",
 ];
 
 #[derive(Debug)]

@@ -18,15 +18,19 @@ const LOCK: &str = "gander.lock";
 const APPLICATION_ID: i64 = 0x676e_6472;
 /// A statement waits so long for another connection's lock. Readers never block the writer in WAL mode: this is for
 /// the short moments in which the log of changes is reset.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 /// Statements that a connection keeps compiled: more than there are.
 const STATEMENTS: usize = 64;
 /// A larger write-ahead log is cut back to this when it restarts.
 const WAL_BYTES_KEPT: i64 = 64 * 1024 * 1024;
 
 /// Forward only: the first makes version 1 of an empty database, each further one the next version of the one before.
-const MIGRATIONS: &[&str] =
-    &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema/1.sql"),
+    include_str!("schema/2.sql"),
+    include_str!("schema/3.sql"),
+    include_str!("schema/4.sql"),
+];
 
 /// Tables that start-up reads and that are small enough to be checked whole. The events are not: there may be
 /// gigabytes of them, and whoever reads a damaged one gets an error.

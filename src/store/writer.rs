@@ -310,6 +310,9 @@ impl Writer {
             Ok(true) => {
                 self.parts.wal.wrote(REMOVAL_BYTES);
                 self.removed_in_trouble(true);
+                if self.removals.is_empty() {
+                    self.parts.wal.erase();
+                }
             }
             Ok(false) => {}
             Err(error) => {

@@ -57,6 +57,44 @@ async fn asking_session(gander: &Gander) -> (Session<'_>, Value, Value) {
     (session, turn, permission)
 }
 
+#[tokio::test]
+async fn a_lost_role_is_missed_by_repeated_requests_too() {
+    let gander = gander_of(&[("alice", &[])]).await;
+    let post = |path: &str, body: &Value| {
+        gander.request(Method::POST, path).header("idempotency-key", "k").json(body)
+    };
+    let made = answer(post("/v1/sessions", &json!({"mode": "approve"})), StatusCode::CREATED).await;
+    let path = |rest: &str| format!("/v1/sessions/{}{rest}", text(&made["id"]));
+    let mut events = EventStream::open(gander.request(Method::GET, &path("/events"))).await;
+    let turn = answer(post(&path("/turns"), &json!({"prompt": "ask\nask"})), StatusCode::ACCEPTED).await;
+    let asked = events.until("permission.requested").await.data["permission"]["id"].clone();
+    let permission = path(&format!("/permissions/{}", text(&asked)));
+    let cancel = path(&format!("/turns/{}/cancel", text(&turn["id"])));
+    let calls = [
+        ("/v1/sessions".to_owned(), json!({"mode": "approve"}), "prompt"),
+        (path("/turns"), json!({"prompt": "ask\nask"}), "prompt"),
+        (permission.clone(), json!({"decision": "allow"}), "approve"),
+        (cancel, json!({}), "prompt"),
+        (path("/hibernate"), json!({}), "prompt"),
+    ];
+    answer(post(&permission, &calls[2].1), StatusCode::OK).await;
+    answer(post(&calls[3].0, &calls[3].1), StatusCode::ACCEPTED).await;
+    events.until("turn.cancelled").await;
+    answer(post(&calls[4].0, &calls[4].1), StatusCode::OK).await;
+    for kept in ["prompt", "approve"] {
+        write_tokens(gander.dir.path(), &[("alice", &["read", kept])]);
+        for (path, body, role) in &calls {
+            if *role == kept {
+                assert!(post(path, body).send().await.unwrap().status().is_success(), "{path}");
+            } else {
+                let problem = refusal(post(path, body), 403, "role-missing").await;
+                assert_eq!(problem["role"], *role, "{path}");
+            }
+        }
+    }
+    gander.stop().await;
+}
+
 /// One call of the API, from its OpenAPI document.
 struct Call {
     id: String,

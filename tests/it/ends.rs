@@ -139,6 +139,22 @@ async fn a_running_turn_ends_cancelled_when_its_session_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_session_whose_folder_cannot_be_removed_is_gone_from_everywhere_else() {
+    let gander = Setup::fake().start().await;
+    let session = gander.session(&json!({})).await;
+    gander.post(&session.path("/hibernate"), &json!({}), StatusCode::OK).await;
+    let home = gander.storage().join("homes").join(&session.id);
+    fs::remove_dir_all(&home).unwrap();
+    fs::write(&home, "no folder").unwrap();
+    refusal(gander.request(Method::DELETE, &session.path("")), 503, "storage-unavailable").await;
+    refusal(gander.request(Method::GET, &session.path("")), 404, "session-not-found").await;
+    assert_eq!(gander.get("/v1/sessions").await["sessions"], json!([]));
+    assert!(!gander.storage().join("workspaces").join(&session.id).exists());
+    fs::remove_file(&home).unwrap();
+    gander.stop().await;
+}
+
+#[tokio::test]
 async fn a_session_can_be_deleted_while_it_starts() {
     // The real goose, at whatever moment of its start that is.
     let gander = Setup::real().start().await;

@@ -1,5 +1,7 @@
 //! `Idempotency-Key`: the same request again gets the answer of the first and does nothing.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -61,6 +63,40 @@ async fn a_session_is_made_once_also_over_a_restart() {
     gander.stop().await;
 }
 
+/// Whether a file of the storage folder holds the text.
+fn is_on_disk(folder: &Path, text: &str) -> bool {
+    fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+        let path = entry.path();
+        if path.is_dir() {
+            return is_on_disk(&path, text);
+        }
+        // One that goes at this moment holds nothing.
+        fs::read(path).unwrap_or_default().windows(text.len()).any(|part| part == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn a_deleted_session_is_not_told_of_again_nor_made_again() {
+    let gander = Setup::fake().start().await;
+    let body = json!({"title": "embarrassing title"});
+    let made = answer(post(&gander, "/v1/sessions", "k", &body), StatusCode::CREATED).await;
+    let path = format!("/v1/sessions/{}", text(&made["id"]));
+    let turns = format!("{path}/turns");
+    let prompt = json!({"prompt": "echo embarrassing prompt"});
+    let waiting = || post(&gander, &turns, "k", &prompt).header("prefer", "wait=30");
+    let turn = answer(waiting(), StatusCode::OK).await;
+    assert_eq!(answer(waiting(), StatusCode::OK).await, turn);
+    assert!(is_on_disk(&gander.storage(), "embarrassing"));
+    answer(gander.request(Method::DELETE, &path), StatusCode::NO_CONTENT).await;
+
+    refusal(waiting(), 404, "session-not-found").await;
+    refusal(post(&gander, "/v1/sessions", "k", &body), 404, "session-not-found").await;
+    refusal(post(&gander, "/v1/sessions", "k", &json!({})), 409, "idempotency-key-reused").await;
+    assert_eq!(session_count(&gander).await, 0);
+    until_async("nothing of it is on disk", async || !is_on_disk(&gander.storage(), "embarrassing")).await;
+    gander.stop().await;
+}
+
 #[tokio::test]
 async fn what_made_nothing_may_be_tried_again() {
     let gander = Setup::fake().start().await;
@@ -82,6 +118,19 @@ async fn what_made_nothing_may_be_tried_again() {
     for key in ["", &"k".repeat(256)] {
         refusal(post(&gander, &turns, key, &body), 400, "malformed-request").await;
     }
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn a_long_prompt_is_prompted_once_too() {
+    let gander = Setup::fake().start().await;
+    let session = gander.session(&json!({})).await;
+    let turns = session.path("/turns");
+    let body = json!({"prompt": format!("echo {}", "long ".repeat(1 << 20))});
+    let prompt = || post(&gander, &turns, "k", &body).header("prefer", "wait=60");
+    let first = answer(prompt(), StatusCode::OK).await;
+    assert_eq!(answer(prompt(), StatusCode::OK).await["id"], first["id"]);
+    assert_eq!(gander.get(&turns).await["turns"].as_array().unwrap().len(), 1);
     gander.stop().await;
 }
 

@@ -115,6 +115,29 @@ async fn an_allowed_host_with_a_port_means_that_port() {
 }
 
 #[test]
+fn who_listens_on_every_address_is_asked_by_any_address_but_by_no_foreign_name() {
+    for listen in ["0.0.0.0:4665", "[::]:4665"] {
+        let hosts = allowed_hosts(&[], listen.parse().unwrap());
+        for (host, allowed) in [
+            ("10.1.2.3:4665", true),
+            ("192.0.2.1", true),
+            ("[2001:db8::1]:4665", true),
+            ("localhost:4665", true),
+            ("evil.example", false),
+            ("10.1.2.3.evil.example", false),
+            ("10.1.2.3.", false),
+            ("0x7f.1", false),
+        ] {
+            assert_eq!(is_allowed(&parse_authority(host).unwrap(), &hosts), allowed, "{host} at {listen}");
+        }
+    }
+    let one = allowed_hosts(&[], "192.0.2.1:80".parse().unwrap());
+    assert!(!is_allowed(&parse_authority("192.0.2.2").unwrap(), &one));
+    let named = allowed_hosts(&["gander.example".into()], "0.0.0.0:80".parse().unwrap());
+    assert!(!is_allowed(&parse_authority("192.0.2.2").unwrap(), &named));
+}
+
+#[test]
 fn this_machine_is_always_allowed_and_the_listen_address_unless_hosts_are_configured() {
     let hosts = allowed_hosts(&[], "192.0.2.1:80".parse().unwrap());
     assert_eq!(hosts, ["192.0.2.1", "localhost", "127.0.0.1", "[::1]"]);

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::to_bytes;
@@ -10,6 +10,9 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::http::auth::Callers;
+
+/// The largest answer that is kept.
+const KEPT_BYTES: usize = 32;
 
 /// Remembers in memory, as the store does on disk.
 #[derive(Clone, Default)]
@@ -46,7 +49,12 @@ impl RememberedAnswers for InMemory {
         Box::pin(async { Ok(begin) })
     }
 
-    fn finish(&self, key: AnswerKey, answer: StoredAnswer) -> BoxFuture<Result<(), StoreError>> {
+    fn finish(
+        &self,
+        key: AnswerKey,
+        _: Option<SessionId>,
+        answer: StoredAnswer,
+    ) -> BoxFuture<Result<(), StoreError>> {
         self.entries().get_mut(&key).expect("begun").1 = Some(answer);
         Box::pin(async { Ok(()) })
     }
@@ -64,6 +72,8 @@ struct Bench {
     tasks: Tasks,
     /// How often work was done, which is also its answer.
     made: Arc<AtomicUsize>,
+    /// Whether the caller may have an answer again.
+    allowed: Arc<AtomicBool>,
     /// One permit lets one piece of slow work go on.
     go: Arc<Semaphore>,
     /// One permit for each piece of slow work that has begun.
@@ -79,8 +89,8 @@ impl Bench {
             let made = Arc::clone(made);
             move || made.fetch_add(1, Ordering::SeqCst) + 1
         };
-        let (quick, slow, stream, refuse, panic) =
-            (count(&made), count(&made), count(&made), count(&made), count(&made));
+        let (quick, slow, stream, refuse, long, panic) =
+            (count(&made), count(&made), count(&made), count(&made), count(&made), count(&made));
         let (wait, tell) = (Arc::clone(&go), Arc::clone(&begun));
         let made_answer = |number: usize| {
             let location = format!("/v1/things/{number}");
@@ -89,7 +99,18 @@ impl Bench {
         let again: StreamAgain = Arc::new(|caller, location| {
             Box::pin(async move { Ok(format!("again {location} for {}", caller.name()).into_response()) })
         });
-        let layer = Memory::new(Arc::new(memory.clone()), tasks.clone(), 64, again);
+        let allowed = Arc::new(AtomicBool::new(true));
+        let layer = {
+            let allowed = Arc::clone(&allowed);
+            let recheck: Recheck = Arc::new(move |caller, path, session| {
+                assert_eq!((caller.name(), session), ("anonymous", None), "{path}");
+                if allowed.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                Err(Problem::new(Code::RoleMissing, "no longer"))
+            });
+            Memory::new(Arc::new(memory.clone()), tasks.clone(), (64, KEPT_BYTES), recheck, again)
+        };
         let app = Router::new()
             .route("/v1/things", post(move || async move { made_answer(quick()) }).get(async || "list"))
             .route(
@@ -120,9 +141,10 @@ impl Bench {
                     Problem::new(Code::SessionBusy, "not now")
                 }),
             )
+            .route("/v1/long", post(move || async move { "x".repeat(KEPT_BYTES + long()) }))
             .route("/v1/panic", post(move || async move { assert_eq!(panic(), 0, "on purpose") }))
             .layer(from_fn_with_state(layer, remember));
-        Self { app, memory, tasks, made, go, begun }
+        Self { app, memory, tasks, made, allowed, go, begun }
     }
 
     async fn send(&self, method: Method, path: &str, key: &str, body: &str) -> Response {
@@ -162,6 +184,46 @@ async fn the_same_again_gets_the_stored_answer() {
         assert_eq!(text(response).await, "made 1");
     }
     assert_eq!(bench.made(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_is_only_given_again_to_who_may_have_it() {
+    let bench = Bench::new();
+    for path in ["/v1/things", "/v1/stream"] {
+        let made = bench.post(path, "k", "{}").await.status();
+        bench.allowed.store(false, Ordering::SeqCst);
+        assert_eq!(code(&bench.post(path, "k", "{}").await), Some(Code::RoleMissing), "{path}");
+        bench.allowed.store(true, Ordering::SeqCst);
+        assert!(bench.post(path, "k", "{}").await.status().is_success(), "{path} {made}");
+    }
+    assert_eq!(bench.made(), 2);
+}
+
+#[test]
+fn the_session_of_an_answer_is_in_the_path_or_was_made() {
+    let (one, other) = (SessionId::new(), SessionId::new());
+    let answer = |location: Option<SessionId>| StoredAnswer {
+        status: 201,
+        headers: location
+            .map(|id| ("location".to_owned(), format!("/v1/sessions/{id}")))
+            .into_iter()
+            .collect(),
+        body: Bytes::new(),
+    };
+    assert_eq!(answer(Some(one)).session("/v1/sessions"), Some(one));
+    assert_eq!(answer(None).session(&format!("/v1/sessions/{one}/turns/{other}/cancel")), Some(one));
+    assert_eq!(answer(Some(other)).session(&format!("/v1/sessions/{one}/turns")), Some(one));
+    assert_eq!(answer(None).session("/v1/sessions"), None);
+    assert_eq!(answer(None).session("/v1/sessions/x/turns"), None);
+}
+
+#[tokio::test]
+async fn an_answer_over_the_limit_is_given_but_not_kept() {
+    let bench = Bench::new();
+    for length in [KEPT_BYTES + 1, KEPT_BYTES + 2] {
+        assert_eq!(text(bench.post("/v1/long", "k", "{}").await).await.len(), length);
+    }
+    assert!(bench.memory.entries().is_empty());
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use crate::http::fake_settings::settings;
 use crate::http::idempotency::{AnswerKey, Begin, BodyHash, StoredAnswer};
 use crate::http::request::JsonBody;
 use crate::session::agent::BoxFuture;
+use crate::session::id::SessionId;
 use crate::session::log::StoreError;
 
 /// Remembers nothing: these requests carry no key.
@@ -23,7 +24,12 @@ impl RememberedAnswers for NoAnswers {
         Box::pin(async { Err(StoreError::Closed) })
     }
 
-    fn finish(&self, _: AnswerKey, _: StoredAnswer) -> BoxFuture<Result<(), StoreError>> {
+    fn finish(
+        &self,
+        _: AnswerKey,
+        _: Option<SessionId>,
+        _: StoredAnswer,
+    ) -> BoxFuture<Result<(), StoreError>> {
         Box::pin(async { Err(StoreError::Closed) })
     }
 
@@ -47,6 +53,7 @@ fn app() -> Router {
         callers: Callers::anyone(),
         answers: Arc::new(NoAnswers),
         tasks: Tasks::new(),
+        recheck: Arc::new(|_, _, _| Ok(())),
         stream_again: Arc::new(|_, _| Box::pin(async { Err(Problem::internal("no stream")) })),
     };
     apply(routes, shared)

@@ -177,3 +177,14 @@ fn an_event_has_exactly_the_members_that_its_schema_names() {
         assert_eq!(named, written, "{}", kind.as_str());
     }
 }
+
+#[test]
+fn only_a_body_that_has_to_be_there_is_called_required() {
+    let document = serde_json::to_value(document()).unwrap();
+    let required = |path: &str| document["paths"][path]["post"]["requestBody"]["required"].clone();
+    assert_eq!(required("/v1/sessions"), serde_json::Value::Null);
+    assert_eq!(required("/v1/sessions/{session_id}/turns"), true);
+    assert!(
+        document["paths"]["/v1/sessions"]["post"]["requestBody"]["content"]["application/json"].is_object()
+    );
+}

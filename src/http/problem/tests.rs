@@ -111,6 +111,8 @@ fn the_errors_below_become_problems() {
         (CreateError::AtCapacity("too many").into(), Code::AtCapacity),
         (CreateError::Draining.into(), Code::Draining),
         (LaunchError::Cancelled.into(), Code::Draining),
+        (LaunchError::NoRoom { detail: "too many open files".into() }.into(), Code::AtCapacity),
+        (Refusal::AtCapacity.into(), Code::AtCapacity),
         (
             LaunchError::ProviderNotConfigured { detail: "no provider".into() }.into(),
             Code::ProviderNotConfigured,

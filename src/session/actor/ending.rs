@@ -58,10 +58,11 @@ impl SessionActor {
             let _ = self.committed(Waiting::WhileItWrites).await;
         }
         self.log.close();
-        if let Err(error) = self.launcher.discard(self.log.session()).await {
-            return Err(StoreError::failed(error));
-        }
-        self.store.delete_session(self.log.number()).await
+        let discarded = self.launcher.discard(self.log.session()).await;
+        // The rows go in any case: nobody finds the session any more, so no list may have it. Folders of no session are
+        // removed at the next start.
+        self.store.delete_session(self.log.number()).await?;
+        discarded.map_err(StoreError::failed)
     }
 
     /// gander stops: what still runs is interrupted.

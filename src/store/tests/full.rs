@@ -40,7 +40,7 @@ async fn what_finds_no_room_waits_until_a_deletion_makes_some() {
     let turn = turn_of(other.log.session(), TurnState::Completed);
     other.append(2, vec![Change::Turn(Box::new(turn.clone()))]).await.unwrap();
     let answer = super::super::StoredAnswer { status: 201, headers: Vec::new(), body: b"{}".to_vec() };
-    let mut finishing = Box::pin(store.finish_answer([1; 32], answer));
+    let mut finishing = Box::pin(store.finish_answer([1; 32], None, answer));
     assert!(queue_now(&mut finishing).is_none());
     assert_eq!(other.log.head().committed, EventId(3));
     assert!(!other.log.head().failed);
