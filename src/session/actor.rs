@@ -125,7 +125,7 @@ impl SessionActor {
         let hard = self.tasks.hard().clone();
         loop {
             let has_turn = self.machine.current_turn().is_some();
-            let expiry = self.machine.next_expiry().map(|at| at.remaining(Timestamp::now()));
+            let expiry = self.machine.next_expiry().map(|at| Instant::now() + at.remaining(Timestamp::now()));
             let let_go_at = self.let_go_at();
             let cancel_until = self.cancel_until;
             let input = tokio::select! {
@@ -135,7 +135,7 @@ impl SessionActor {
                 () = hard.cancelled() => Input::Stop,
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
-                () = sleep(expiry), if expiry.is_some() => Input::Expiry,
+                () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
                 () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
@@ -173,6 +173,7 @@ impl SessionActor {
         self.leave_registry();
     }
 
+    /// Takes the session out of the registry and gives its place back.
     fn leave_registry(&mut self) {
         self.registry.forget(self.log.session());
         self.place = None;
@@ -198,8 +199,8 @@ impl SessionActor {
                 Next::GoOn
             }
             Command::Prompt { by, prompt, reply } => {
-                if !self.has_place().await {
-                    let _ = reply.send(Err(Refusal::AtCapacity));
+                if let Err(refusal) = self.take_place().await {
+                    let _ = reply.send(Err(refusal));
                     return Next::GoOn;
                 }
                 let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
@@ -246,9 +247,14 @@ impl SessionActor {
                     let _ = reply.send(Err(refusal));
                     return Next::GoOn;
                 }
-                // A broken log does not keep the data from going.
                 let result = match self.append(&mut step).await {
-                    Err(error) if self.broken.is_none() => Err(error),
+                    Err(error) if self.broken.is_none() => {
+                        // A restart finds the session as it was; until then there is nothing that could go on.
+                        self.end_agent(self.end_grace).await;
+                        self.log.close();
+                        Err(error)
+                    }
+                    // A log that broke earlier does not keep the data from going.
                     _ => self.finish_delete(&by).await,
                 };
                 if let Err(error) = &result {
@@ -269,8 +275,11 @@ impl SessionActor {
     }
 
     /// A refusal too is answered only when all before it is committed: the caller may look into the log next.
-    async fn answer_when_committed<T>(&self, reply: Reply<T>, result: Result<T, Refusal>) {
+    async fn answer_when_committed<T>(&mut self, reply: Reply<T>, result: Result<T, Refusal>) {
         let committed = self.log.wait_committed(self.machine.snapshot().last_event_id).await;
+        if let Err(error) = &committed {
+            self.log_failed(error);
+        }
         // A caller that has left does not want the answer; what was done stays done.
         let _ = reply.send(committed.map_err(Refusal::Store).and(result));
     }
@@ -285,6 +294,8 @@ impl SessionActor {
             Ok(()) if !commands.is_empty() || news.is_some() => {
                 self.log.wait_committed(self.machine.snapshot().last_event_id).await
             }
+            // What was taken before may have failed since: an agent must not go on that nobody hears.
+            Ok(()) if self.log.head().failed => Err(StoreError::failed("a commit failed")),
             appended => appended,
         };
         if let Err(error) = committed {
@@ -338,6 +349,14 @@ impl SessionActor {
     }
 }
 
+/// However the task ends, a panic included: nobody waits for the session any more.
+impl Drop for SessionActor {
+    fn drop(&mut self) {
+        self.log.close();
+        self.leave_registry();
+    }
+}
+
 /// The next thing from a caller or the agent, in fair turns.
 async fn next_input(
     commands: &mut mpsc::Receiver<Command>,
@@ -353,11 +372,12 @@ async fn next_input(
 
 async fn sleep_until(moment: Option<Instant>) {
     match moment {
+        // A timer is never ready when it is made, and each turn of the loop makes one: under a flood it would never be.
+        Some(moment) if moment <= Instant::now() => {}
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
     }
 }
 
-async fn sleep(span: Option<Duration>) {
-    tokio::time::sleep(span.unwrap_or_default()).await;
-}
+#[cfg(test)]
+mod tests;
