@@ -54,7 +54,8 @@ VOLUME /var/lib/gander
 EXPOSE 4665
 # Asks /healthz of the configured address; there is no curl in the image.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=15s CMD ["gander", "health"]
-# gander is process 1 and reaps what its agents leave: no init is needed. It drains on SIGTERM for
-# server.shutdown_grace (20 s), so give it longer than that: `docker stop --timeout 30`.
+# gander is process 1 and reaps what its agents leave: no init is needed. On SIGTERM running turns may go on for
+# server.shutdown_grace (20 s), so give it longer than that: `docker stop -t 30`. Sessions go on in the next container
+# on the same volume.
 ENTRYPOINT ["gander"]
 CMD ["serve"]

@@ -5,6 +5,7 @@
 //! earlier run left, then the sessions, then the listener.
 
 mod adapters;
+mod expiry;
 mod launcher;
 mod trial;
 
@@ -153,6 +154,7 @@ impl App {
         )
         .await?;
         remove_orphans(dir, &registry, tasks).await;
+        expiry::delete_unused(&registry, config.sessions.expire_after, tasks);
 
         let address = config.server.listen;
         let listener =
@@ -255,6 +257,8 @@ async fn open_store(config: &Config, tasks: &Tasks) -> Result<Arc<SqliteStore>, 
         queue_bytes: storage.queue_bytes,
         tail_bytes: storage.tail_bytes,
         answers_kept: storage.idempotency_keep,
+        max_bytes: storage.max_bytes,
+        reserve_bytes: storage.reserve_bytes,
         ..StoreConfig::new(storage.dir.clone())
     };
     let opened = tasks.spawn_blocking(move || SqliteStore::open(settings)).await;

@@ -36,6 +36,7 @@
 //! | `"hang"` | sends nothing more until the connection closes; as the first step not even response headers |
 //! | `"drop"` | cuts the connection |
 //! | `{"malformed": "{oops"}` | an event whose data is this text |
+//! | `"no_id"` | the reply's chunks have no id, as those of some providers |
 //!
 //! Text comes before the calls of its reply: what goose keeps of text after a call looks like another reply.
 //!

@@ -13,13 +13,19 @@
 //! Architecture invariant: nothing else knows that there is SQL.
 
 mod answers;
+mod call;
 mod checkpoint;
+mod commit;
+mod fence;
 mod ordered;
 mod queue;
 mod reader;
 mod record;
 mod removal;
+mod reserve;
 mod schema;
+mod shared;
+mod trouble;
 mod writer;
 
 #[cfg(test)]
@@ -30,7 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use answers::{AnswerKey, AnswerState, StoredAnswer};
@@ -40,7 +46,9 @@ use checkpoint::Wal;
 use queue::{Backlog, Prepared};
 use reader::Readers;
 use record::Fault;
-use writer::{Job, Writer};
+use reserve::Reserve;
+use shared::{SharedReads, Wanted};
+use writer::{Job, Writer, WriterParts};
 
 use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, Timestamp, TurnId};
 use crate::session::log::{
@@ -72,6 +80,12 @@ pub struct StoreConfig {
     pub readers: usize,
     /// How long answers to requests with an idempotency key are kept.
     pub answers_kept: Duration,
+    /// The most bytes that the database may have; 0 for no limit.
+    pub max_bytes: u64,
+    /// Bytes held in reserve on the disk, for deletions when it is full.
+    pub reserve_bytes: u64,
+    /// What tells this boot of the kernel from another.
+    pub boot: String,
 }
 
 impl StoreConfig {
@@ -86,6 +100,9 @@ impl StoreConfig {
             tail_bytes: 1024 * 1024,
             readers: 4,
             answers_kept: Duration::from_hours(24),
+            max_bytes: 0,
+            reserve_bytes: 8 * 1024 * 1024,
+            boot: fence::boot_id(),
         }
     }
 }
@@ -94,9 +111,12 @@ impl StoreConfig {
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     readers: Readers,
+    shared: Arc<SharedReads>,
     backlog: Arc<Backlog>,
     order: EventOrder,
     answers_kept: Duration,
+    /// What keeps the writer from writing.
+    trouble: watch::Receiver<Option<StoreError>>,
     /// Given when every thread but the writer's has ended and the database is closed.
     closed: CancellationToken,
     /// Taken by the one who joins it.
@@ -114,7 +134,13 @@ impl SqliteStore {
     pub fn open(config: StoreConfig) -> Result<Arc<Self>, OpenError> {
         let dir = config.dir;
         let lock = schema::lock(&dir)?;
-        let connection = schema::open(&dir, config.synchronous)?;
+        let reserve = Reserve::new(&dir, config.reserve_bytes);
+        let mut connection = schema::open(&dir, config.synchronous)?;
+        let at_risk = config.synchronous == Synchronous::Normal;
+        fence::begin_run(&mut connection, &config.boot, at_risk).map_err(|error| match error {
+            Fault::Database(error) => schema::open_error(&dir, error),
+            error => OpenError::Damaged { path: dir.clone(), detail: error.to_string() },
+        })?;
         let readers = config.readers.max(1);
         let readers = (0..readers).map(|_| schema::open_reader(&dir)).collect::<Result<Vec<_>, _>>()?;
         let checkpointer = schema::open_checkpointer(&dir, config.synchronous)?;
@@ -123,11 +149,20 @@ impl SqliteStore {
         let wal = Arc::new(Wal::default());
         let (jobs, queue) = mpsc::channel(JOBS);
         let now_ms = Timestamp::now().as_millis();
-        let writer = answers::clean_up(&connection, now_ms, config.answers_kept)
-            .and_then(|()| {
-                Writer::new(connection, queue, Arc::clone(&backlog), Arc::clone(&wal), config.tail_bytes)
-            })
+        let (told, trouble) = watch::channel(None);
+        answers::clean_up(&connection, now_ms, config.answers_kept)
             .map_err(|error| schema::open_error(&dir, error))?;
+        let writer = Writer::new(WriterParts {
+            connection,
+            jobs: queue,
+            backlog: Arc::clone(&backlog),
+            wal: Arc::clone(&wal),
+            reserve,
+            max_bytes: config.max_bytes,
+            told,
+            tail_bytes: config.tail_bytes,
+        })
+        .map_err(|error| schema::open_error(&dir, error))?;
 
         let order = writer.order();
         let (readers, mut threads) = Readers::start(readers).map_err(OpenError::Thread)?;
@@ -140,14 +175,19 @@ impl SqliteStore {
         let write = {
             let (readers, closed) = (readers.clone(), closed.clone());
             move || {
-                let connection = writer.run();
+                let mut connection = writer.run();
                 readers.stop();
                 wal.stop();
                 for thread in threads {
                     // A thread that panicked has said so.
                     let _ = thread.join();
                 }
-                checkpoint::truncate(&connection);
+                // Only what has reached the disk is nothing to worry about.
+                if checkpoint::truncate(&connection)
+                    && let Err(error) = fence::end_run(&mut connection)
+                {
+                    tracing::warn!(%error, "that gander has ended well could not be noted");
+                }
                 drop(connection);
                 drop(lock);
                 closed.cancel();
@@ -155,7 +195,17 @@ impl SqliteStore {
         };
         let writer = Mutex::new(Some(spawn("store-writer", write).map_err(OpenError::Thread)?));
         let answers_kept = config.answers_kept;
-        Ok(Arc::new(Self { jobs, readers, backlog, order, answers_kept, closed, writer }))
+        Ok(Arc::new(Self {
+            jobs,
+            readers,
+            shared: Arc::default(),
+            backlog,
+            order,
+            answers_kept,
+            trouble,
+            closed,
+            writer,
+        }))
     }
 
     /// Commits what is queued, ends the threads, and closes the database. What is asked later is refused.
@@ -172,12 +222,7 @@ impl SqliteStore {
 
     /// Writes a little, to see whether that works.
     pub async fn check_writable(&self) -> Result<(), StoreError> {
-        self.call(|connection| {
-            // The version that is there already: a write that changes nothing, but a write.
-            let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-            Ok(connection.pragma_update(None, "user_version", version)?)
-        })
-        .await
+        self.call(writer::check_writable).await
     }
 
     /// Begins a request with an idempotency key, unless it is known. `now_ms`: milliseconds since 1970.
@@ -193,7 +238,7 @@ impl SqliteStore {
 
     /// Keeps the answer of a request that [`SqliteStore::begin_answer`] began.
     pub async fn finish_answer(&self, key: AnswerKey, answer: StoredAnswer) -> Result<(), StoreError> {
-        self.call(move |connection| answers::finish(connection, &key, &answer)).await
+        call::finish_answer(self.jobs.clone(), key, answer).await
     }
 
     /// Forgets a request that failed, so that it may run again.
@@ -206,7 +251,7 @@ impl SqliteStore {
         T: Send + 'static,
         F: FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
     {
-        Box::pin(writer::call(self.jobs.clone(), work))
+        Box::pin(call::call(self.jobs.clone(), work))
     }
 
     fn read<T, F>(&self, work: F) -> StoreFuture<T>
@@ -249,16 +294,30 @@ impl Store for SqliteStore {
     }
 
     fn delete_session(&self, number: SessionNumber) -> StoreFuture<()> {
-        let jobs = self.jobs.clone();
+        let (jobs, shared) = (self.jobs.clone(), Arc::clone(&self.shared));
         Box::pin(async move {
             let (deleted, done) = oneshot::channel();
             jobs.send(Job::Delete(number, deleted)).await.map_err(|_| StoreError::Closed)?;
-            done.await.unwrap_or(Err(StoreError::Closed))
+            let deleted = done.await.unwrap_or(Err(StoreError::Closed));
+            shared.forget(number);
+            deleted
         })
     }
 
-    fn events(&self, session: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>> {
-        self.read(move |connection| reader::events(connection, session, after, max_bytes))
+    fn events(
+        &self,
+        session: SessionNumber,
+        after: EventId,
+        max_bytes: usize,
+    ) -> StoreFuture<Option<Arc<Run>>> {
+        let (readers, shared) = (self.readers.clone(), Arc::clone(&self.shared));
+        Box::pin(async move {
+            let read = async || {
+                let read = move |connection: &_| reader::events(connection, session, after, max_bytes);
+                readers.read(read).await
+            };
+            shared.events(Wanted { session, after, max_bytes }, read).await
+        })
     }
 
     fn order(&self) -> EventOrder {
@@ -317,5 +376,13 @@ impl Store for SqliteStore {
 
     fn permission(&self, session: SessionNumber, id: PermissionId) -> StoreFuture<Option<Permission>> {
         self.read(move |connection| reader::permission(connection, session, id))
+    }
+
+    fn session(&self, session: SessionNumber) -> StoreFuture<Option<Snapshot>> {
+        self.read(move |connection| reader::session(connection, session))
+    }
+
+    fn trouble(&self) -> watch::Receiver<Option<StoreError>> {
+        self.trouble.clone()
     }
 }

@@ -14,6 +14,8 @@ use super::{Agent, Ending, State, forever, lock};
 
 const DECLINED: &str = "The user has declined to run this tool. DO NOT attempt to call this tool again.";
 const FLOOD_WRITE_BYTES: usize = 256 * 1024;
+/// Stands for the text in the flood's line.
+const FLOOD_TEXT: &str = "<text>";
 
 impl Agent {
     /// Runs one command of a prompt.
@@ -87,11 +89,16 @@ impl Agent {
     fn flood(&self, session_id: &str, count: usize, per_second: Option<u32>) {
         let start = Instant::now();
         let mut lines = Vec::with_capacity(FLOOD_WRITE_BYTES + 512);
+        // A flood is to cost the agent little: only the text is made anew, and has nothing that JSON escapes.
+        let line = chunk(session_id, "agent_message_chunk", FLOOD_TEXT);
+        let (before, after) = line.split_once(FLOOD_TEXT).unwrap_or_default();
         for sequence in 0..count {
             let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
             let clock_ns = now.tv_sec * 1_000_000_000 + now.tv_nsec;
-            let text = format!("{sequence:09} {clock_ns:019} ");
-            lines.extend_from_slice(chunk(session_id, "agent_message_chunk", &text).as_bytes());
+            lines.extend_from_slice(before.as_bytes());
+            // Writing to memory does not fail.
+            let _ = write!(lines, "{sequence:09} {clock_ns:019} ");
+            lines.extend_from_slice(after.as_bytes());
             if per_second.is_some() || lines.len() >= FLOOD_WRITE_BYTES || sequence + 1 == count {
                 self.write(&lines);
                 lines.clear();

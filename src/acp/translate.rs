@@ -7,6 +7,7 @@
 mod settings;
 mod tool_call;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
@@ -54,11 +55,12 @@ pub(super) fn is_session_update(method: &str) -> bool {
 pub(super) fn chunk_of_line(line: &str, session: Option<&str>) -> Option<AgentEvent> {
     // Kinds are enums so that every other message fails at its first word.
     #[derive(Deserialize)]
-    struct Line {
+    struct Line<'a> {
         #[serde(default, deserialize_with = "is_there")]
         id: bool,
         method: Method,
-        params: Params,
+        #[serde(borrow)]
+        params: Params<'a>,
     }
     #[derive(Deserialize)]
     enum Method {
@@ -66,9 +68,9 @@ pub(super) fn chunk_of_line(line: &str, session: Option<&str>) -> Option<AgentEv
         SessionUpdate,
     }
     #[derive(Deserialize)]
-    struct Params {
-        #[serde(rename = "sessionId")]
-        session: String,
+    struct Params<'a> {
+        #[serde(borrow, rename = "sessionId")]
+        session: Cow<'a, str>,
         update: Update,
     }
     #[derive(Deserialize)]
@@ -252,6 +254,8 @@ fn model_call_usage(update: &Fields<'_>, emit: &mut impl FnMut(AgentEvent)) -> b
     let usage = fields(update.get("usage").copied());
     let number = |name: &str| read::<u64>(usage.get(name).copied());
     emit(AgentEvent::ModelCallUsed(ModelCallUsage {
+        message_id: read(update.get("messageId").copied()),
+        first_token_ms: number("timeToFirstTokenMs"),
         input_tokens: number("inputTokens"),
         output_tokens: number("outputTokens"),
         total_tokens: number("totalTokens"),

@@ -18,7 +18,8 @@ use self::agent::{GooseAgent, exit_of, set_again};
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
-use crate::goose::updates::{self, GooseUpdates};
+use crate::goose::outcome;
+use crate::goose::updates::GooseUpdates;
 use crate::goose::version::{self, Version};
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
@@ -303,13 +304,13 @@ impl GooseLauncher {
         stderr: &StderrTail,
     ) -> LaunchError {
         let redactor = &self.shared.settings.redactor;
-        let detail = format!("goose did not start a session: {}", redactor.redact(&failure.message));
-        match updates::classify(failure.code, &failure.message) {
+        let message = outcome::without_addresses(&redactor.redact(&failure.message));
+        let detail = format!("goose did not start a session: {message}");
+        match outcome::of_error(failure.code, &failure.message).0 {
             TurnErrorClass::ProviderNotConfigured => LaunchError::ProviderNotConfigured { detail },
-            _ if failure.class == TurnErrorClass::AgentUnresponsive => LaunchError::Timeout {
-                after: self.shared.settings.start_timeout,
-                waiting_for: redactor.redact(&failure.message),
-            },
+            _ if failure.class == TurnErrorClass::AgentUnresponsive => {
+                LaunchError::Timeout { after: self.shared.settings.start_timeout, waiting_for: message }
+            }
             _ => {
                 control.kill();
                 control.exited().await;

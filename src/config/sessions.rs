@@ -17,6 +17,9 @@ pub struct SessionSettings {
     pub max: usize,
     /// Sessions that may have a running goose at a time.
     pub max_running: usize,
+    /// How long a session may be without a turn before it is deleted; zero: for ever.
+    #[serde(deserialize_with = "parse::duration")]
+    pub expire_after: Duration,
     /// After how long without a turn a session's goose is let go; zero: never.
     #[serde(deserialize_with = "parse::duration")]
     pub idle_hibernate: Duration,

@@ -25,6 +25,10 @@ pub struct StorageSettings {
     pub tail_bytes: usize,
     /// Bytes of events and records that may wait to be committed, over all sessions.
     pub queue_bytes: u32,
+    /// The most bytes that the database may have; 0 for no limit.
+    pub max_bytes: u64,
+    /// Bytes of the disk held in reserve for deletions; 0 for none.
+    pub reserve_bytes: u64,
     /// How long the answer to an idempotency key is kept.
     #[serde(deserialize_with = "parse::duration")]
     pub idempotency_keep: Duration,

@@ -43,6 +43,7 @@ impl Envelope {
     pub(super) fn pieces(&self, steps: &[Step]) -> Vec<Piece> {
         let mut pieces = Vec::with_capacity(steps.len() + 3);
         let mut calls = 0;
+        let has_id = !steps.contains(&Step::NoId);
         for step in steps {
             let delta = match step {
                 Step::Text(text) => json!({ "role": "assistant", "content": text }),
@@ -69,13 +70,14 @@ impl Envelope {
                     pieces.push(Piece::Cut);
                     return pieces;
                 }
-                Step::Usage(_) | Step::Finish(_) | Step::Error(_) => continue,
+                Step::Usage(_) | Step::Finish(_) | Step::Error(_) | Step::NoId => continue,
             };
-            pieces.push(self.chunk(&json!([{ "index": 0, "delta": delta, "finish_reason": null }]), None));
+            let choice = json!([{ "index": 0, "delta": delta, "finish_reason": null }]);
+            pieces.push(self.chunk(&choice, None, has_id));
         }
         let finish = json!([{ "index": 0, "delta": {}, "finish_reason": finish_reason(steps) }]);
-        pieces.push(self.chunk(&finish, None));
-        pieces.push(self.chunk(&json!([]), Some(self.usage(steps))));
+        pieces.push(self.chunk(&finish, None, has_id));
+        pieces.push(self.chunk(&json!([]), Some(self.usage(steps)), has_id));
         pieces.push(frame("[DONE]"));
         pieces
     }
@@ -112,11 +114,14 @@ impl Envelope {
         })
     }
 
-    fn chunk(&self, choices: &Value, usage: Option<Value>) -> Piece {
+    fn chunk(&self, choices: &Value, usage: Option<Value>, has_id: bool) -> Piece {
         let mut chunk = json!({
-            "id": self.message_id(), "object": "chat.completion.chunk", "created": self.created,
+            "object": "chat.completion.chunk", "created": self.created,
             "model": self.model, "choices": choices,
         });
+        if has_id {
+            chunk["id"] = self.message_id().into();
+        }
         if let Some(usage) = usage {
             chunk["usage"] = usage;
         }
@@ -255,6 +260,14 @@ mod tests {
         let chunks = chunks(&pieces);
         assert_eq!(chunks[0]["choices"][0]["finish_reason"], "length");
         assert_eq!(chunks[1]["usage"]["total_tokens"], 16);
+    }
+
+    #[test]
+    fn a_reply_can_be_without_an_id() {
+        let pieces = Envelope::new("m", 7, 9).pieces(&[Step::NoId, text("a")]);
+        let chunks = chunks(&pieces);
+        assert_eq!(chunks.len(), 3);
+        assert!(chunks.iter().all(|chunk| chunk.get("id").is_none()), "{chunks:?}");
     }
 
     #[test]

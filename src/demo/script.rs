@@ -27,6 +27,7 @@ pub(super) enum Step {
     Hang,
     Drop,
     Malformed(String),
+    NoId,
 }
 
 /// A tool call; its id is made when it is sent.

@@ -2,14 +2,21 @@
 //!
 //! - Its todo extension's `todo_write` is how it keeps a plan: the call becomes the plan, and is no tool call.
 //! - In chat mode it reports a call that it did not run as completed, with a text that says so.
-//! - Its words about an error tell that no provider is set up.
+//! - It says in words of its own, and ends the turn as a success, that a model call failed or that a limit is reached.
+//! - Its words about an error tell what went wrong.
+
+mod speech;
 
 use std::collections::VecDeque;
 
 use serde_json::Value;
 
+use self::speech::Speech;
+use super::outcome;
 use super::plan::{self, ParsedPlan};
-use crate::session::agent::{AgentEvent, AgentEvents, AgentPermissionRequest, EventFilter, Mode};
+use crate::session::agent::{
+    AgentEvent, AgentEvents, AgentFailure, AgentPermissionRequest, EventFilter, Mode,
+};
 use crate::session::plan::{PlanEntry, PlanEntryPriority, PlanEntryStatus};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::TurnErrorClass;
@@ -24,8 +31,6 @@ const SKIPPED: &str = "Let the user know the tool call was skipped in goose chat
 /// How many plan writes are remembered, so that what is told of them later is recognised. goose has one open at a
 /// time, or the few of one message.
 const REMEMBERED_WRITES: usize = 64;
-/// ACP's code for "authentication required": the model's provider refused the key.
-const AUTH_REQUIRED: i64 = -32000;
 
 /// A call of the plan's tool, kept from the callers.
 struct PlanWrite {
@@ -46,13 +51,20 @@ pub struct GooseUpdates {
     has_real_plan: bool,
     /// The last plan writes, oldest first.
     writes: VecDeque<PlanWrite>,
+    /// Whether the model speaks, or goose.
+    speech: Speech,
 }
 
 impl GooseUpdates {
     /// For a goose that starts in `mode`.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Self { is_chatting: mode == Mode::Chat, has_real_plan: false, writes: VecDeque::new() }
+        Self {
+            is_chatting: mode == Mode::Chat,
+            has_real_plan: false,
+            writes: VecDeque::new(),
+            speech: Speech::default(),
+        }
     }
 
     fn write_of(&mut self, tool_call_id: &str) -> Option<&mut PlanWrite> {
@@ -121,6 +133,7 @@ impl GooseUpdates {
 
 impl EventFilter for GooseUpdates {
     fn filter(&mut self, event: AgentEvent, events: &mut AgentEvents) {
+        let Some(event) = self.speech.hear(event, events) else { return };
         match event {
             AgentEvent::ToolCallStarted(call) => self.call_started(call, events),
             AgentEvent::ToolCallUpdated(update) => self.call_updated(update, events),
@@ -144,18 +157,16 @@ impl EventFilter for GooseUpdates {
                 events.push(AgentEvent::ConfigOptionsUpdated(options));
             }
             AgentEvent::Notice(mut notice) => {
-                if notice.code == "agent-status" && notice.message.to_lowercase().contains("compact") {
-                    "compaction".clone_into(&mut notice.code);
+                if notice.code == "agent-status" {
+                    notice.message = outcome::without_addresses(&notice.message);
+                    if notice.message.to_lowercase().contains("compact") {
+                        "compaction".clone_into(&mut notice.code);
+                    }
                 }
                 events.push(AgentEvent::Notice(notice));
             }
             AgentEvent::PromptFinished { turn, result } => {
-                let result = result.map_err(|mut failure| {
-                    if failure.class == TurnErrorClass::AgentError {
-                        failure.class = classify(failure.code, &failure.message);
-                    }
-                    failure
-                });
+                let result = result.map_err(understood);
                 events.push(AgentEvent::PromptFinished { turn, result });
             }
             event => events.push(event),
@@ -163,19 +174,16 @@ impl EventFilter for GooseUpdates {
     }
 }
 
-/// What goose's answer to a request says went wrong: its JSON-RPC code, and its message with the error's data.
-#[must_use]
-pub fn classify(code: Option<i64>, message: &str) -> TurnErrorClass {
-    /// The prompt's, the session's start's, and a change of provider's words.
-    const NO_PROVIDER: [&str; 4] =
-        ["Provider not set", "GOOSE_PROVIDER", "Could not create provider", "Configuration value not found"];
-    if NO_PROVIDER.iter().any(|words| message.contains(words)) {
-        TurnErrorClass::ProviderNotConfigured
-    } else if code == Some(AUTH_REQUIRED) {
-        TurnErrorClass::ProviderAuth
-    } else {
-        TurnErrorClass::AgentError
+/// An error of goose as callers may see it.
+fn understood(failure: AgentFailure) -> AgentFailure {
+    if !matches!(failure.class, TurnErrorClass::AgentError | TurnErrorClass::ProviderAuth)
+        || failure.code.is_none()
+    {
+        return failure;
     }
+    let (class, message) = outcome::of_error(failure.code, &failure.message);
+    let message = message.unwrap_or_else(|| outcome::without_addresses(&failure.message));
+    AgentFailure { class, message, ..failure }
 }
 
 /// The plan that a call would write. `None` for any other call, and for a write without any list item.

@@ -107,7 +107,7 @@ impl Store for FakeStore {
         ready(())
     }
 
-    fn events(&self, _: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>> {
+    fn events(&self, _: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Arc<Run>>> {
         let store = self.clone();
         Box::pin(async move {
             // Others run while a real store reads.
@@ -115,7 +115,7 @@ impl Store for FakeStore {
             if *store.broken.lock().unwrap() {
                 return Err(StoreError::Failed("broken".into()));
             }
-            Ok(store.read(after, max_bytes))
+            Ok(store.read(after, max_bytes).map(Arc::new))
         })
     }
 
@@ -193,6 +193,14 @@ impl Store for FakeStore {
 
     fn permission(&self, _: SessionNumber, _: PermissionId) -> StoreFuture<Option<Permission>> {
         ready(None)
+    }
+
+    fn session(&self, _: SessionNumber) -> StoreFuture<Option<Snapshot>> {
+        ready(None)
+    }
+
+    fn trouble(&self) -> tokio::sync::watch::Receiver<Option<StoreError>> {
+        tokio::sync::watch::Sender::default().subscribe()
     }
 }
 

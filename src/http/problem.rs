@@ -300,6 +300,12 @@ impl From<StoreError> for Problem {
                 Self::new(Code::StorageUnavailable, "the store does not take or give anything at the moment")
                     .caused_by(error)
             }
+            StoreError::Unavailable(_) => Self::new(
+                Code::StorageUnavailable,
+                "nothing can be written at the moment: the disk is full or failing, or storage.max_bytes is reached",
+            )
+            .caused_by(error),
+            StoreError::CursorLost => Self::internal(error),
             StoreError::Closed => draining(),
         }
     }

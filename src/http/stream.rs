@@ -28,6 +28,7 @@ pub(super) use selection::{EventKinds, Form, Selection};
 pub(super) use source::{OrderedEvents, Piece, SessionEvents, Source};
 
 use crate::session::id::TurnId;
+use crate::session::log::StoreError;
 use crate::session::run::Frame;
 use source::Batch;
 
@@ -195,6 +196,11 @@ impl<S: Source> Subscription<S> {
                 }
                 // The events are being deleted together with their session.
                 Ok(None) => self.done = true,
+                Err(StoreError::CursorLost) => {
+                    (self.cursor, self.told) = (0, 0);
+                    let reset = reset(&self.source, StreamResetReason::EventsLost);
+                    return Some(reset_frame(self.form, reset).into());
+                }
                 Err(error) => {
                     tracing::warn!(%error, "an event stream ends: its events cannot be read");
                     self.done = true;
@@ -304,15 +310,18 @@ fn opening(form: Form, padding: usize, beginning: Option<Cursor>, reset: Option<
         chunk.extend_from_slice(&cursor_chunk(form, cursor));
     }
     if let Some(reset) = reset {
-        let line = line(&reset);
-        let frame = match form {
-            Form::Named => format!("event: {}\ndata: {line}\n", StreamResetType::NAME),
-            Form::Unnamed => format!("data: {line}\n"),
-            Form::Lines => line,
-        };
-        chunk.extend_from_slice(frame.as_bytes());
+        chunk.extend_from_slice(reset_frame(form, reset).as_bytes());
     }
     chunk.into()
+}
+
+fn reset_frame(form: Form, reset: StreamReset) -> String {
+    let line = line(&reset);
+    match form {
+        Form::Named => format!("event: {}\ndata: {line}\n", StreamResetType::NAME),
+        Form::Unnamed => format!("data: {line}\n"),
+        Form::Lines => line,
+    }
 }
 
 #[cfg(test)]

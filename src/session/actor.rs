@@ -8,6 +8,7 @@ mod agent;
 mod child;
 mod ending;
 mod settings;
+mod storage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +17,12 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::Instant;
 
 pub(super) use self::child::Child;
+use self::storage::Waiting;
 use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
-use super::id::{EventId, Timestamp, TurnId};
-use super::log::{Append, SessionLog, Store, StoreError};
+use super::id::{EventId, Timestamp};
+use super::log::{SessionLog, Store, StoreError};
 use super::registry::Registry;
-use super::run::RunBuilder;
 use super::snapshot::{SessionState, Snapshot};
 use super::state::{Machine, Step};
 use crate::shutdown::Tasks;
@@ -59,6 +60,8 @@ pub(super) struct SessionActor {
     pub(super) kept_since: Option<Instant>,
     /// Why the log takes nothing more.
     pub(super) broken: Option<StoreError>,
+    /// A deletion that was asked for while the store could not write; it comes before all other input.
+    pub(super) deletion: Option<Command>,
     pub(super) registry: Registry,
     /// The place among all sessions; given back when the session leaves the registry.
     pub(super) place: Option<OwnedSemaphorePermit>,
@@ -115,6 +118,10 @@ impl SessionActor {
             return;
         }
         let mut step = Step::new(Timestamp::now());
+        if self.machine.snapshot().last_event_id == EventId(0) {
+            // The last run ended between the session's record and its first event.
+            self.machine.created(&mut step);
+        }
         self.machine.gateway_restarted(&mut step);
         self.finish_step(step).await;
         self.run().await;
@@ -124,6 +131,12 @@ impl SessionActor {
         let soft = self.tasks.soft().clone();
         let hard = self.tasks.hard().clone();
         loop {
+            if let Some(deletion) = self.deletion.take() {
+                if let Next::End = self.command(deletion).await {
+                    break;
+                }
+                continue;
+            }
             let has_turn = self.machine.current_turn().is_some();
             let expiry = self.machine.next_expiry().map(|at| Instant::now() + at.remaining(Timestamp::now()));
             let let_go_at = self.let_go_at();
@@ -203,11 +216,9 @@ impl SessionActor {
                     let _ = reply.send(Err(refusal));
                     return Next::GoOn;
                 }
-                let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
-                if let (Ok(_), Some(agent)) = (&result, &self.child.agent) {
-                    agent.mark_turn().await;
-                }
-                self.finish_command(step, reply, result).await
+                let next = self.begin_turn(by, prompt, reply).await;
+                self.give_back_unused_place();
+                next
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
@@ -242,19 +253,24 @@ impl SessionActor {
                 self.answer_when_committed(reply, Ok(self.machine.snapshot().clone())).await;
                 next
             }
-            Command::Delete { by, reply } => {
+            Command::Delete { by, unless_running, reply } => {
+                if let Some(turn) = self.machine.current_turn().filter(|_| unless_running) {
+                    let _ = reply.send(Err(Refusal::TurnInProgress(turn)));
+                    return Next::GoOn;
+                }
                 if let Err(refusal) = self.machine.begin_delete(&mut step, &by) {
                     let _ = reply.send(Err(refusal));
                     return Next::GoOn;
                 }
+                // A broken log does not keep the data from going.
                 let result = match self.append(&mut step).await {
-                    Err(error) if self.broken.is_none() => {
+                    // Nor does a full disk: deleting makes room.
+                    Err(error) if self.broken.is_none() && !matches!(error, StoreError::Unavailable(_)) => {
                         // A restart finds the session as it was; until then there is nothing that could go on.
                         self.end_agent(self.end_grace).await;
                         self.log.close();
                         Err(error)
                     }
-                    // A log that broke earlier does not keep the data from going.
                     _ => self.finish_delete(&by).await,
                 };
                 if let Err(error) = &result {
@@ -276,8 +292,10 @@ impl SessionActor {
 
     /// A refusal too is answered only when all before it is committed: the caller may look into the log next.
     async fn answer_when_committed<T>(&mut self, reply: Reply<T>, result: Result<T, Refusal>) {
-        let committed = self.log.wait_committed(self.machine.snapshot().last_event_id).await;
-        if let Err(error) = &committed {
+        let committed = self.committed(Waiting::WhileItWrites).await;
+        if let Err(error) = &committed
+            && self.log.head().failed
+        {
             self.log_failed(error);
         }
         // A caller that has left does not want the answer; what was done stays done.
@@ -291,9 +309,7 @@ impl SessionActor {
         let news = self.status_news();
         let committed = match appended {
             // Log first: the agent acts, and callers are woken, only on what a restarted gateway would know.
-            Ok(()) if !commands.is_empty() || news.is_some() => {
-                self.log.wait_committed(self.machine.snapshot().last_event_id).await
-            }
+            Ok(()) if !commands.is_empty() || news.is_some() => self.committed(Waiting::ForRoom).await,
             // What was taken before may have failed since: an agent must not go on that nobody hears.
             Ok(()) if self.log.head().failed => Err(StoreError::failed("a commit failed")),
             appended => appended,
@@ -331,21 +347,6 @@ impl SessionActor {
             start_failure: told.start_failure.clone(),
             idle_since: (state == SessionState::Idle).then(Instant::now),
         })
-    }
-
-    /// Gives the step's events and records to the store.
-    async fn append(&mut self, step: &mut Step) -> Result<(), StoreError> {
-        let changes = self.machine.settle(step);
-        let last = self.machine.snapshot().last_event_id;
-        let mut run = RunBuilder::new(EventId(last.0 + 1 - step.events.len() as u64));
-        for (kind, turn, body) in step.events.drain(..) {
-            run.push(self.log.session(), turn, step.now, kind, &body).map_err(StoreError::failed)?;
-        }
-        let run = run.finish().map_err(StoreError::failed)?;
-        if run.is_none() && changes.is_empty() {
-            return Ok(());
-        }
-        self.store.append(Append { log: self.log.clone(), run, changes }).await
     }
 }
 

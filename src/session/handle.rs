@@ -98,7 +98,7 @@ pub(super) enum Command {
     Answer { by: String, permission: PermissionId, answer: Answer, reply: Reply<Permission> },
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot> },
     Hibernate { reply: Reply<Snapshot> },
-    Delete { by: String, reply: Reply<()> },
+    Delete { by: String, unless_running: bool, reply: Reply<()> },
 }
 
 impl Command {
@@ -182,12 +182,18 @@ impl SessionHandle {
 
     /// The session now, never ahead of the log.
     pub async fn snapshot(&self) -> Result<Snapshot, Refusal> {
-        self.ask(|reply| Command::Snapshot { reply }).await
+        match self.ask(|reply| Command::Snapshot { reply }).await {
+            // The session itself waits for room; what is written down can be read.
+            Err(Refusal::Store(StoreError::Unavailable(_))) => {
+                self.store.session(self.number()).await?.ok_or(Refusal::SessionGone)
+            }
+            result => result,
+        }
     }
 
     /// Begins a turn; when this returns its `turn.started` is in the log.
     pub async fn prompt(&self, by: &str, prompt: Prompt) -> Result<Turn, Refusal> {
-        self.ask(|reply| Command::Prompt { by: by.to_owned(), prompt, reply }).await
+        self.ask_patiently(|reply| Command::Prompt { by: by.to_owned(), prompt, reply }).await
     }
 
     /// Asks the agent to end a running turn.
@@ -241,7 +247,18 @@ impl SessionHandle {
 
     /// Ends the agent and everything it started, and deletes the session's data.
     pub async fn delete(&self, by: &str) -> Result<(), Refusal> {
-        self.ask(|reply| Command::Delete { by: by.to_owned(), reply }).await
+        self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), unless_running: false, reply }).await
+    }
+
+    /// Deletes it likewise, unless a turn runs ([`Refusal::TurnInProgress`]).
+    pub async fn delete_unless_running(&self, by: &str) -> Result<(), Refusal> {
+        self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), unless_running: true, reply }).await
+    }
+
+    /// Where its records are.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
     /// One turn, as committed.
@@ -265,7 +282,25 @@ impl SessionHandle {
         self.store.permission(self.number(), permission).await?.ok_or(Refusal::PermissionNotFound)
     }
 
+    /// Asks, but does not wait for a store that cannot write. What was asked may be done later all the same: for what
+    /// does no harm when it is asked again.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        let mut trouble = self.store.trouble();
+        let error = async {
+            match trouble.wait_for(Option::is_some).await.map(|error| error.clone()) {
+                Ok(Some(error)) => error,
+                // A store that is gone says so itself.
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            error = error => Err(Refusal::Store(error)),
+            answer = self.ask_patiently(command) => answer,
+        }
+    }
+
+    async fn ask_patiently<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
         if self.commands.send(command(reply)).await.is_err() {
             return Err(self.gone());

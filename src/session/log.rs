@@ -27,6 +27,13 @@ pub enum StoreError {
     /// The database refused: disk full, input or output error, corruption.
     #[error("the store failed: {0}")]
     Failed(Arc<str>),
+    /// It cannot write at the moment: disk full, input or output error, `storage.max_bytes` reached. It tries again
+    /// until it can.
+    #[error("the store cannot write at the moment: {0}")]
+    Unavailable(Arc<str>),
+    /// The cursor stands behind an event that was lost together with the power.
+    #[error("the events around the cursor were lost")]
+    CursorLost,
     /// The writer is gone: gander stops.
     #[error("the store is closed")]
     Closed,
@@ -108,8 +115,14 @@ pub trait Store: Send + Sync + 'static {
     /// Removes everything of a session, in small steps. Its log gets no further events.
     fn delete_session(&self, number: SessionNumber) -> StoreFuture<()>;
 
-    /// The events behind `after`, at least one if there is one, at most about `max_bytes`.
-    fn events(&self, session: SessionNumber, after: EventId, max_bytes: usize) -> StoreFuture<Option<Run>>;
+    /// The events behind `after`, at least one if there is one, at most about `max_bytes`. Shared with others who
+    /// read the same.
+    fn events(
+        &self,
+        session: SessionNumber,
+        after: EventId,
+        max_bytes: usize,
+    ) -> StoreFuture<Option<Arc<Run>>>;
 
     /// The order of all sessions' events.
     fn order(&self) -> EventOrder;
@@ -161,6 +174,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// One permission of a session.
     fn permission(&self, session: SessionNumber, id: PermissionId) -> StoreFuture<Option<Permission>>;
+
+    /// A session as committed; the snapshot's `last_event_id` is the log's.
+    fn session(&self, session: SessionNumber) -> StoreFuture<Option<Snapshot>>;
+
+    /// What keeps the store from writing at the moment ([`StoreError::Unavailable`]), and when that changes. What was
+    /// queued stays queued meanwhile; nothing new should be begun.
+    fn trouble(&self) -> watch::Receiver<Option<StoreError>>;
 }
 
 /// Whose permissions a list holds.
@@ -306,8 +326,7 @@ impl SessionLog {
         if let Some(run) = self.in_tail(after) {
             return Ok(Some(run));
         }
-        let stored = self.shared.store.events(self.shared.number, after, READ_BYTES).await?;
-        Ok(stored.map(Arc::new))
+        self.shared.store.events(self.shared.number, after, READ_BYTES).await
     }
 
     fn in_tail(&self, after: EventId) -> Option<Arc<Run>> {

@@ -193,6 +193,12 @@ impl Registry {
         self.lock().get(&id).cloned()
     }
 
+    /// Every session there is.
+    #[must_use]
+    pub fn all(&self) -> Vec<SessionHandle> {
+        self.lock().values().cloned().collect()
+    }
+
     /// Waits until no session's task runs any more.
     pub async fn all_ended(&self) {
         let mut count = self.shared.count.subscribe();
@@ -251,6 +257,7 @@ impl Registry {
             waiting_patch: None,
             kept_since: None,
             broken: None,
+            deletion: None,
             registry: self.clone(),
             place,
         };

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use serde::Serialize;
 
 use super::event::{EventBody, EventKind};
@@ -150,24 +150,22 @@ impl Run {
     }
 }
 
-#[derive(Serialize)]
-struct Envelope<'a> {
-    id: EventId,
-    #[serde(rename = "type")]
-    kind: &'static str,
+/// What an event has in common with those around it: all that is said of it but its id, its type and its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Context {
     session_id: SessionId,
     turn_id: Option<TurnId>,
     time: Timestamp,
-    #[serde(flatten)]
-    body: &'a EventBody,
 }
 
 /// Collects events into a [`Run`].
 #[derive(Debug)]
 pub struct RunBuilder {
     first: EventId,
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     marks: Vec<Mark>,
+    /// The last event's, and how it is written: nearly always the next one's too.
+    context: Option<(Context, Vec<u8>)>,
 }
 
 /// More than 4 GiB of frames in one run: no reader makes that, so only an error.
@@ -179,7 +177,7 @@ impl RunBuilder {
     /// The first event pushed gets the id `first`.
     #[must_use]
     pub fn new(first: EventId) -> Self {
-        Self { first, bytes: BytesMut::new(), marks: Vec::new() }
+        Self { first, bytes: Vec::new(), marks: Vec::new(), context: None }
     }
 
     /// The id that the next event gets.
@@ -201,13 +199,43 @@ impl RunBuilder {
         let start = self.bytes.len();
         self.begin(id, kind);
         let data = self.bytes.len();
-        let envelope = Envelope { id, kind: kind.as_str(), session_id, turn_id, time, body };
-        if let Err(error) = serde_json::to_writer((&mut self.bytes).writer(), &envelope) {
+        if let Err(error) = self.put_json(id, kind, Context { session_id, turn_id, time }, body) {
             self.bytes.truncate(start);
             return Err(error);
         }
         self.end(data, kind, turn_id);
         Ok(id)
+    }
+
+    /// `{"id":…,"type":…,` then the context's fields, then the body's: three objects written as one, since a derived
+    /// one would write the context anew for every event.
+    fn put_json(
+        &mut self,
+        id: EventId,
+        kind: EventKind,
+        context: Context,
+        body: &EventBody,
+    ) -> Result<(), serde_json::Error> {
+        self.bytes.put_slice(b"{\"id\":");
+        self.bytes.put_slice(itoa(id.0).digits());
+        self.bytes.put_slice(b",\"type\":\"");
+        self.bytes.put_slice(kind.as_str().as_bytes());
+        self.bytes.put_u8(b'"');
+        match &self.context {
+            Some((known, fields)) if *known == context => self.bytes.put_slice(fields),
+            _ => {
+                let mut fields = serde_json::to_vec(&context)?;
+                fields.pop();
+                fields[0] = b',';
+                self.bytes.put_slice(&fields);
+                self.context = Some((context, fields));
+            }
+        }
+        let body_start = self.bytes.len();
+        serde_json::to_writer(&mut self.bytes, body)?;
+        // Every body is an object with at least one field.
+        self.bytes[body_start] = b',';
+        Ok(())
     }
 
     /// Takes an event that was serialised before (its JSON, from the store).
@@ -219,9 +247,8 @@ impl RunBuilder {
     }
 
     fn begin(&mut self, id: EventId, kind: EventKind) {
-        let mut number = itoa(id.0);
         self.bytes.put_slice(b"id: ");
-        self.bytes.put_slice(number.digits());
+        self.bytes.put_slice(itoa(id.0).digits());
         self.bytes.put_u8(b'\n');
         self.bytes.put_slice(EVENT_FIELD.as_bytes());
         self.bytes.put_slice(kind.as_str().as_bytes());
@@ -249,7 +276,7 @@ impl RunBuilder {
         if u32::try_from(self.bytes.len()).is_err() {
             return Err(RunTooLarge);
         }
-        Ok(Some(Run { first: self.first, bytes: self.bytes.freeze(), marks: self.marks }))
+        Ok(Some(Run { first: self.first, bytes: self.bytes.into(), marks: self.marks }))
     }
 }
 
@@ -260,7 +287,7 @@ struct Digits {
 }
 
 impl Digits {
-    fn digits(&mut self) -> &[u8] {
+    fn digits(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 }

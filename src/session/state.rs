@@ -314,7 +314,7 @@ impl Machine {
             LaunchError::ProviderNotConfigured { .. } => TurnErrorClass::ProviderNotConfigured,
             _ => TurnErrorClass::StartFailed,
         };
-        let error = TurnError { class, message: error.to_string(), retryable: true };
+        let error = TurnError { class, message: error.to_string(), retryable: class.is_retryable() };
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::AgentExit);
     }
 

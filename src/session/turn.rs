@@ -49,6 +49,14 @@ pub enum TurnState {
 pub enum TurnErrorClass {
     /// The model's provider refused the key.
     ProviderAuth,
+    /// The model's provider takes no more requests for now.
+    ProviderRateLimit,
+    /// The model's provider cannot be reached, fails, or breaks off its answer.
+    ProviderUnavailable,
+    /// The model's provider does not take the request: an unknown model, too long a conversation, no credit left.
+    ProviderRejected,
+    /// The model's answer is empty.
+    ProviderEmpty,
     /// No provider is set up.
     ProviderNotConfigured,
     /// The agent's process ended.
@@ -59,8 +67,30 @@ pub enum TurnErrorClass {
     AgentError,
     /// The gateway was restarted.
     GatewayRestarted,
+    /// Nothing could be written when the turn was begun; the agent was not asked.
+    StorageUnavailable,
     /// The agent did not start.
     StartFailed,
+}
+
+impl TurnErrorClass {
+    /// Whether the same prompt may work later without anybody changing something.
+    #[must_use]
+    pub fn is_retryable(self) -> bool {
+        match self {
+            Self::ProviderRateLimit
+            | Self::ProviderUnavailable
+            | Self::ProviderEmpty
+            | Self::AgentExited
+            | Self::AgentUnresponsive
+            | Self::GatewayRestarted
+            | Self::StartFailed
+            | Self::StorageUnavailable => true,
+            Self::ProviderAuth | Self::ProviderRejected | Self::ProviderNotConfigured | Self::AgentError => {
+                false
+            }
+        }
+    }
 }
 
 /// Why a turn failed.

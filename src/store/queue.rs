@@ -120,8 +120,12 @@ pub(super) struct Share {
 }
 
 impl Share {
+    fn empty(session: SessionNumber) -> Self {
+        Self { session, appends: Vec::new(), delete: None, bytes: 0, rooms: Vec::new() }
+    }
+
     fn cut(session: SessionNumber, lane: &mut VecDeque<Step>) -> Self {
-        let mut share = Self { session, appends: Vec::new(), delete: None, bytes: 0, rooms: Vec::new() };
+        let mut share = Self::empty(session);
         let mut events = 0;
         while share.bytes < SHARE_BYTES && events < SHARE_EVENTS && share.delete.is_none() {
             match lane.pop_front() {
@@ -138,6 +142,19 @@ impl Share {
             }
         }
         share
+    }
+
+    /// Gives up what was to be written: its sessions' readers are told that nothing follows.
+    pub(super) fn give_up(&mut self) {
+        for append in self.take_appends() {
+            append.log.failed();
+        }
+    }
+
+    /// Drops what was given up in the meantime. Whether anything is left.
+    pub(super) fn drop_given_up(&mut self) -> bool {
+        self.appends.retain(|append| !append.log.head().failed);
+        !self.appends.is_empty() || self.delete.is_some()
     }
 
     /// Takes out what was to be written; its room is free from then on.
@@ -166,6 +183,26 @@ impl Lanes {
             self.turns.push_back(session);
         }
         lane.push_back(step);
+    }
+
+    /// Takes out the sessions that are to be deleted, with what is queued before that given up: for when there is no
+    /// room to write it.
+    pub(super) fn take_deletions(&mut self) -> Vec<Share> {
+        let doomed = |steps: &VecDeque<Step>| steps.iter().any(|step| matches!(step, Step::Delete(_)));
+        let sessions: Vec<_> =
+            self.lanes.iter().filter(|(_, lane)| doomed(lane)).map(|(session, _)| *session).collect();
+        self.turns.retain(|session| !sessions.contains(session));
+        let lanes = sessions.into_iter().filter_map(|session| self.lanes.remove_entry(&session));
+        let shares = lanes.map(|(session, mut lane)| {
+            let mut whole = Share::empty(session);
+            while whole.delete.is_none() && !lane.is_empty() {
+                let mut share = Share::cut(session, &mut lane);
+                share.give_up();
+                whole.delete = share.delete;
+            }
+            whole
+        });
+        shares.collect()
     }
 
     /// What the next commit writes: a share of every session whose turn it is. The rest stays, in order.

@@ -131,13 +131,36 @@ pub(super) fn events_up_to(
             break;
         }
         if id_of(key) != run.next_id() {
-            return Err(Fault::Gap { expected: run.next_id(), found: id_of(key) });
+            check_gap(connection, session, run.next_id(), id_of(key))?;
+            if run.size() > 0 {
+                break;
+            }
+            run = RunBuilder::new(id_of(key));
         }
         let turn: Option<[u8; 16]> = row.get(2)?;
         let turn = turn.map(|bytes| TurnId::from(Uuid::from_bytes(bytes)));
         run.push_json(event_kind(key, row.get(1)?)?, turn, json);
     }
     Ok(run.finish()?)
+}
+
+/// Whether ids are missing because they were lost with the power. Whoever has read all before them reads on behind
+/// them; a cursor among them is of an event that is no more.
+fn check_gap(
+    connection: &Connection,
+    session: SessionNumber,
+    expected: EventId,
+    found: EventId,
+) -> Result<(), Fault> {
+    let kept: Option<i64> = connection
+        .prepare_cached("SELECT kept FROM lost WHERE session = ?1 AND kept < ?2 AND next = ?3")?
+        .query_row((session.0, expected.0.cast_signed(), found.0.cast_signed()), |row| row.get(0))
+        .optional()?;
+    match kept {
+        Some(kept) if kept + 1 == expected.0.cast_signed() => Ok(()),
+        Some(_) => Err(Fault::CursorLost),
+        None => Err(Fault::Gap { expected, found }),
+    }
 }
 
 fn event_kind(key: i64, kind: i64) -> Result<EventKind, Fault> {
@@ -217,6 +240,17 @@ pub(super) fn sessions(
         sessions.push(snapshot);
     }
     Ok(sessions)
+}
+
+/// One session, as [`sessions`] gives it.
+pub(super) fn session(connection: &Connection, number: SessionNumber) -> Result<Option<Snapshot>, Fault> {
+    let sql = format!("SELECT s.record, {LAST_KEY} FROM sessions s WHERE s.number = ?1");
+    let mut select = connection.prepare_cached(&sql)?;
+    let mut rows = select.query((number.0,))?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let SessionRecord { mut snapshot, .. } = record(row)?;
+    snapshot.last_event_id = last_event(row, 1)?;
+    Ok(Some(snapshot))
 }
 
 /// A condition on `s.owner`, and the value of ?1 in it.

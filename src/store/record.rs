@@ -1,6 +1,6 @@
 //! Records as rows, events as keys: what the tables hold.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use crate::session::id::{EventId, PermissionId, SessionNumber, TurnId};
 use crate::session::log::{Change, StoreError};
@@ -34,6 +34,8 @@ pub(super) enum Fault {
     UnknownKind { key: i64, kind: i64 },
     #[error("event {expected} is missing: the next one is {found}")]
     Gap { expected: EventId, found: EventId },
+    #[error("the cursor is of an event that was lost")]
+    CursorLost,
     #[error(transparent)]
     TooLarge(#[from] RunTooLarge),
     #[error("session numbers are used up")]
@@ -42,8 +44,29 @@ pub(super) enum Fault {
 
 impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
-        Self::Failed(fault.to_string().into())
+        match fault {
+            Fault::CursorLost => Self::CursorLost,
+            Fault::Database(error) if may_pass(&error) => Self::Unavailable(error.to_string().into()),
+            fault => Self::Failed(fault.to_string().into()),
+        }
     }
+}
+
+/// Whether the same may work later: no room, or a disk that does not read or write at the moment. Everything else is
+/// a damaged database or a mistake of ours, which trying again does not mend.
+pub(super) fn may_pass(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::OutOfMemory
+        )
+    )
 }
 
 /// A permission's state as the column has it.

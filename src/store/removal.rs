@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::queue::Deleted;
-use super::record::{Fault, LAST_ID, key};
+use super::record::{Fault, LAST_ID, key, may_pass};
 use crate::session::id::{EventId, SessionNumber};
 
 /// Rows removed at once. Measured: at most 4 ms.
@@ -57,8 +57,8 @@ impl Removals {
         self.pending.push_back(Removal { session, deleted: Some(deleted) });
     }
 
-    /// One step; whether anything was written.
-    pub(super) fn step(&mut self, connection: &mut Connection) -> bool {
+    /// One step; whether anything was written. An error means that there was no room: the step is still to be done.
+    pub(super) fn step(&mut self, connection: &mut Connection) -> rusqlite::Result<bool> {
         if let Some(removal) = self.pending.front() {
             match remove(connection, removal.session) {
                 Ok(false) => {}
@@ -66,22 +66,27 @@ impl Removals {
                     self.shrink = true;
                     self.end(Ok(()));
                 }
+                Err(error) if may_pass(&error) => return Err(error),
                 // The entry in `deletions` stays: the next start goes on.
                 Err(error) => {
                     tracing::error!(%error, "a deleted session's data could not be removed");
                     self.end(Err(error));
                 }
             }
-            return true;
+            return Ok(true);
         }
         if self.shrink {
-            self.shrink = shrink(connection).unwrap_or_else(|error| {
-                tracing::warn!(%error, "the database could not be made smaller");
-                false
-            });
-            return true;
+            self.shrink = match shrink(connection) {
+                Err(error) if may_pass(&error) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "the database could not be made smaller");
+                    false
+                }
+                Ok(more) => more,
+            };
+            return Ok(true);
         }
-        false
+        Ok(false)
     }
 
     fn end(&mut self, result: Result<(), rusqlite::Error>) {
@@ -103,6 +108,7 @@ fn remove(connection: &mut Connection, session: SessionNumber) -> rusqlite::Resu
         }
     }
     if removed == 0 {
+        transaction.execute("DELETE FROM lost WHERE session = ?1", (session.0,))?;
         transaction.execute("DELETE FROM deletions WHERE session = ?1", (session.0,))?;
     }
     transaction.commit()?;

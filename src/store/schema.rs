@@ -25,11 +25,12 @@ const STATEMENTS: usize = 64;
 const WAL_BYTES_KEPT: i64 = 64 * 1024 * 1024;
 
 /// Forward only: the first makes version 1 of an empty database, each further one the next version of the one before.
-const MIGRATIONS: &[&str] = &[include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
 
 /// Tables that start-up reads and that are small enough to be checked whole. The events are not: there may be
 /// gigabytes of them, and whoever reads a damaged one gets an error.
-const CHECKED_TABLES: [&str; 3] = ["sessions", "permissions", "deletions"];
+const CHECKED_TABLES: [&str; 5] = ["sessions", "permissions", "deletions", "last_run", "lost"];
 
 /// Why the store did not open.
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,8 @@
 mod answers;
 mod deletion;
 mod failure;
+mod fence;
+mod full;
 mod lists;
 mod opening;
 mod order;
@@ -17,7 +19,6 @@ use futures_util::FutureExt;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::record::Fault;
 use super::{SqliteStore, StoreConfig};
 use crate::session::agent::{LaunchSpec, Mode};
 use crate::session::event::{EventBody, EventKind};
@@ -156,8 +157,8 @@ impl Writing {
     }
 
     /// Everything that the database has, read in pieces of about `max_bytes`.
-    async fn stored(&self, max_bytes: usize) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    async fn stored(&self, max_bytes: usize) -> Vec<Arc<Run>> {
+        let mut runs = Vec::new();
         let mut after = EventId(0);
         while let Some(run) = self.store.events(self.log.number(), after, max_bytes).await.unwrap() {
             after = run.last();
@@ -214,13 +215,4 @@ async fn positions(store: &SqliteStore) -> Vec<(i64, u32, i64, i64)> {
         Ok(rows.collect::<Result<Vec<_>, _>>()?)
     };
     store.read(select).await.unwrap()
-}
-
-/// Lets the database become at most so many pages.
-async fn limit_pages(store: &SqliteStore, pages: i64) {
-    let limit = move |connection: &rusqlite::Connection| {
-        let sql = format!("PRAGMA max_page_count = {pages}");
-        connection.query_row(&sql, (), |_| Ok(())).map_err(Fault::from)
-    };
-    store.call(limit).await.unwrap();
 }

@@ -4,16 +4,20 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::Connection;
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 
+use super::call::Call;
 use super::checkpoint::Wal;
+use super::commit::{Written, next_position, write};
 use super::ordered;
 use super::queue::{Backlog, Deleted, Lanes, Prepared, Room, Share, Step};
 use super::reader;
-use super::record::{Fault, LAST_ID, write_events};
+use super::record::{Fault, LAST_ID, may_pass};
 use super::removal::{Removals, STEP_ROWS};
+use super::reserve::Reserve;
+use super::trouble::{NoRoom, Trouble};
 use crate::session::id::{EventId, SessionNumber};
 use crate::session::log::StoreError;
 use crate::session::order::{EventOrder, PlacedRun, Position};
@@ -22,6 +26,8 @@ use crate::session::order::{EventOrder, PlacedRun, Position};
 const GATHER_JOBS: usize = 4096;
 /// What a step of a removal writes, about.
 const REMOVAL_BYTES: usize = 400 * STEP_ROWS as usize;
+/// As the database is made.
+const PAGE_BYTES: u64 = 4096;
 
 /// What the writer is asked.
 pub(super) enum Job {
@@ -35,51 +41,6 @@ pub(super) enum Job {
     Close,
 }
 
-/// Work within a commit, whose answer is sent when the commit is done.
-pub(super) trait Call: Send {
-    /// Does it. What fails must leave nothing behind.
-    fn run(&mut self, connection: &Connection);
-    /// Answers.
-    fn conclude(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-struct CallOf<T, F> {
-    work: Option<F>,
-    result: Option<Result<T, Fault>>,
-    reply: oneshot::Sender<Result<T, StoreError>>,
-}
-
-impl<T, F> Call for CallOf<T, F>
-where
-    T: Send,
-    F: FnOnce(&Connection) -> Result<T, Fault> + Send,
-{
-    fn run(&mut self, connection: &Connection) {
-        self.result = self.work.take().map(|work| work(connection));
-    }
-
-    fn conclude(self: Box<Self>, committed: Result<(), StoreError>) {
-        let result = match self.result {
-            Some(result) => committed.and_then(|()| result.map_err(StoreError::from)),
-            None => committed.and(Err(StoreError::Closed)),
-        };
-        // Who asked may have left; the work is done all the same.
-        let _ = self.reply.send(result);
-    }
-}
-
-/// Asks the writer to do `work` within a commit.
-pub(super) async fn call<T, F>(jobs: mpsc::Sender<Job>, work: F) -> Result<T, StoreError>
-where
-    T: Send + 'static,
-    F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
-{
-    let (reply, answer) = oneshot::channel();
-    let call = Box::new(CallOf { work: Some(work), result: None, reply });
-    jobs.send(Job::Call(call)).await.map_err(|_| StoreError::Closed)?;
-    answer.await.unwrap_or(Err(StoreError::Closed))
-}
-
 /// What the writer knows of a session it has heard of.
 #[derive(Clone, Copy, Debug)]
 enum Progress {
@@ -87,6 +48,34 @@ enum Progress {
     At(EventId),
     /// Its deletion is queued.
     Going,
+}
+
+/// The most bytes that the database may have, in pages of 4 KiB. `SQLite` refuses to grow it further.
+fn limit_pages(connection: &Connection, max_bytes: u64) -> rusqlite::Result<()> {
+    let pages = if max_bytes == 0 { u64::from(u32::MAX) - 1 } else { (max_bytes / PAGE_BYTES).max(1) };
+    // Never below what it has: then it keeps its size.
+    connection.query_row(&format!("PRAGMA max_page_count = {pages}"), (), |_| Ok(()))
+}
+
+/// Writes what is there already: a write that changes nothing, but a write.
+pub(super) fn check_writable(connection: &Connection) -> Result<(), Fault> {
+    let version: i64 = connection.query_row("PRAGMA user_version", (), |row| row.get(0))?;
+    Ok(connection.pragma_update(None, "user_version", version)?)
+}
+
+/// What the writer works with.
+pub(super) struct WriterParts {
+    pub(super) connection: Connection,
+    pub(super) jobs: mpsc::Receiver<Job>,
+    pub(super) backlog: Arc<Backlog>,
+    pub(super) wal: Arc<Wal>,
+    pub(super) reserve: Reserve,
+    /// The most bytes that the database may have; 0 for no limit.
+    pub(super) max_bytes: u64,
+    /// Told what keeps it from writing.
+    pub(super) told: watch::Sender<Option<StoreError>>,
+    /// Bytes of the newest events of all sessions together that are kept in memory.
+    pub(super) tail_bytes: usize,
 }
 
 /// A session and whose it is.
@@ -97,43 +86,34 @@ struct Known {
 }
 
 pub(super) struct Writer {
-    connection: Connection,
-    jobs: mpsc::Receiver<Job>,
-    backlog: Arc<Backlog>,
-    wal: Arc<Wal>,
-    lanes: Lanes,
+    pub(super) parts: WriterParts,
+    pub(super) lanes: Lanes,
     calls: Vec<Box<dyn Call>>,
     /// An entry per session that has appended since the start and is not deleted.
     sessions: HashMap<SessionNumber, Known>,
-    removals: Removals,
+    pub(super) removals: Removals,
     order: EventOrder,
     /// The position of the next event in the order of all.
     next_position: i64,
+    /// Set while nothing can be written.
+    pub(super) trouble: Option<Trouble>,
 }
 
 impl Writer {
-    pub(super) fn new(
-        connection: Connection,
-        jobs: mpsc::Receiver<Job>,
-        backlog: Arc<Backlog>,
-        wal: Arc<Wal>,
-        tail_bytes: usize,
-    ) -> rusqlite::Result<Self> {
-        let removals = Removals::left(&connection)?;
-        let next_position = next_position(&connection)?;
-        let (tag, head) = ordered::state(&connection, next_position)?;
-        let order = EventOrder::new(tag, head, tail_bytes);
+    pub(super) fn new(parts: WriterParts) -> rusqlite::Result<Self> {
+        limit_pages(&parts.connection, parts.max_bytes)?;
+        parts.reserve.hold();
+        let next_position = next_position(&parts.connection)?;
+        let (tag, head) = ordered::state(&parts.connection, next_position)?;
         Ok(Self {
-            connection,
-            jobs,
-            backlog,
-            wal,
+            removals: Removals::left(&parts.connection)?,
+            order: EventOrder::new(tag, head, parts.tail_bytes),
+            next_position,
+            parts,
             lanes: Lanes::default(),
             calls: Vec::new(),
             sessions: HashMap::new(),
-            removals,
-            order,
-            next_position,
+            trouble: None,
         })
     }
 
@@ -146,28 +126,29 @@ impl Writer {
     pub(super) fn run(mut self) -> Connection {
         while self.gather() {
             self.commit();
-            if self.removals.step(&mut self.connection) {
-                self.wal.wrote(REMOVAL_BYTES);
-            }
-            self.wal.finish(&self.connection);
+            self.remove();
+            self.parts.wal.finish(&self.parts.connection);
         }
         // Removals go on at the next start.
-        while !self.lanes.is_empty() || !self.calls.is_empty() {
+        while self.trouble.is_none() && !(self.lanes.is_empty() && self.calls.is_empty()) {
             self.commit();
         }
-        self.connection
+        self.give_up();
+        self.parts.connection
     }
 
     /// Takes what is in the channel; waits when there is nothing to do. False at the end.
     fn gather(&mut self) -> bool {
-        if self.lanes.is_empty() && self.calls.is_empty() && self.removals.is_empty() {
-            match self.jobs.blocking_recv() {
+        if let Some(trouble) = &self.trouble {
+            trouble.wait();
+        } else if self.lanes.is_empty() && self.calls.is_empty() && self.removals.is_empty() {
+            match self.parts.jobs.blocking_recv() {
                 Some(job) => self.admit(job),
                 None => return false,
             }
         }
         for _ in 0..GATHER_JOBS {
-            match self.jobs.try_recv() {
+            match self.parts.jobs.try_recv() {
                 Ok(job) => self.admit(job),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return false,
@@ -181,7 +162,7 @@ impl Writer {
             Job::Append(append, room) => self.admit_append(append, room),
             Job::Delete(session, deleted) => self.admit_delete(session, deleted),
             Job::Call(call) => self.calls.push(call),
-            Job::Close => self.jobs.close(),
+            Job::Close => self.parts.jobs.close(),
         }
     }
 
@@ -205,7 +186,7 @@ impl Writer {
             Ok(Some(Progress::Going) | None) => {
                 tracing::debug!(session = %append.log.session(), "events of a deleted session are dropped");
                 append.log.failed();
-                self.backlog.forget(session);
+                self.parts.backlog.forget(session);
             }
             Err(error) => {
                 tracing::error!(session = %append.log.session(), %error, "a session cannot be read");
@@ -230,7 +211,7 @@ impl Writer {
         if let Some(known) = self.sessions.get(&session) {
             return Ok(Some(known.progress));
         }
-        let Some((last, owner)) = reader::head(&self.connection, session)? else { return Ok(None) };
+        let Some((last, owner)) = reader::head(&self.parts.connection, session)? else { return Ok(None) };
         let progress = Progress::At(last);
         self.sessions.insert(session, Known { owner: owner.into(), progress });
         Ok(Some(progress))
@@ -243,15 +224,26 @@ impl Writer {
     }
 
     fn commit(&mut self) {
+        let calls = mem::take(&mut self.calls);
+        if self.trouble.is_some() {
+            return self.commit_in_trouble(calls);
+        }
         let shares = self.lanes.take();
-        let mut calls = mem::take(&mut self.calls);
         if shares.is_empty() && calls.is_empty() {
             return;
         }
+        if let Some(no_room) = self.try_commit(shares, calls) {
+            self.begin_trouble(no_room);
+        }
+    }
+
+    /// One commit. What found no room comes back, with the reason; everything else is concluded.
+    pub(super) fn try_commit(&mut self, shares: Vec<Share>, mut calls: Vec<Box<dyn Call>>) -> Option<NoRoom> {
         let bytes = shares.iter().map(|share| share.bytes).sum();
         let forgotten = self.order.head().forgotten;
-        let outcome = write(&mut self.connection, &mut calls, &shares, self.next_position, forgotten);
-        self.wal.wrote(bytes);
+        let connection = &mut self.parts.connection;
+        let outcome = write(connection, &mut calls, &shares, self.next_position, forgotten);
+        self.parts.wal.wrote(bytes);
         let committed = match outcome {
             Ok(Written { next_position, forgotten }) => {
                 let first = mem::replace(&mut self.next_position, next_position);
@@ -260,21 +252,86 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(%error, sessions = shares.len(), requests = calls.len(), "a commit failed");
                 // It may be in the database all the same: its positions are not given again.
-                self.next_position = next_position(&self.connection).unwrap_or(self.next_position);
-                Err(StoreError::from(Fault::from(error)))
+                self.next_position = next_position(connection).unwrap_or(self.next_position);
+                let may_pass = may_pass(&error);
+                let error = StoreError::from(Fault::from(error));
+                if may_pass {
+                    return Some(NoRoom { error, shares, calls });
+                }
+                tracing::error!(%error, sessions = shares.len(), requests = calls.len(), "a commit failed");
+                Err(error)
             }
         };
-        for share in shares {
-            self.conclude(share, &committed);
-        }
         for call in calls {
             call.conclude(committed.clone());
         }
+        if committed.is_err() && shares.len() > 1 {
+            return self.commit_each(shares);
+        }
+        for share in shares {
+            self.conclude(share, &committed);
+        }
+        None
     }
 
-    /// What was committed, with its places from `position` on: as [`write_share`] gave them.
+    /// Commits the shares one by one, so that one that cannot be written harms its own session only.
+    fn commit_each(&mut self, shares: Vec<Share>) -> Option<NoRoom> {
+        let mut no_room: Option<NoRoom> = None;
+        for share in shares {
+            match &mut no_room {
+                Some(no_room) => no_room.shares.push(share),
+                None => no_room = self.try_commit(vec![share], Vec::new()),
+            }
+        }
+        no_room
+    }
+
+    /// Writes something, to see whether that works.
+    pub(super) fn probe(&mut self) -> Result<(), StoreError> {
+        check_writable(&self.parts.connection).map_err(StoreError::from)
+    }
+
+    pub(super) fn take_calls(&mut self) -> Vec<Box<dyn Call>> {
+        mem::take(&mut self.calls)
+    }
+
+    /// One step of the removals.
+    fn remove(&mut self) {
+        let connection = &self.parts.connection;
+        let may_remove = self.trouble.as_mut().is_none_or(|trouble| trouble.may_remove(connection));
+        if self.removals.is_empty() || !may_remove {
+            return;
+        }
+        self.lift_bound(true);
+        let step = self.removals.step(&mut self.parts.connection);
+        self.lift_bound(false);
+        match step {
+            Ok(true) => {
+                self.parts.wal.wrote(REMOVAL_BYTES);
+                self.removed_in_trouble(true);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                self.removed_in_trouble(false);
+                if self.trouble.is_none() {
+                    self.begin_trouble(NoRoom::of(Fault::from(error).into()));
+                }
+            }
+        }
+    }
+
+    /// Lets the database grow beyond its bound or not: a deletion may have to, before it becomes smaller.
+    pub(super) fn lift_bound(&self, lifted: bool) {
+        let max_bytes = if lifted { 0 } else { self.parts.max_bytes };
+        if self.parts.max_bytes > 0
+            && let Err(error) = limit_pages(&self.parts.connection, max_bytes)
+        {
+            tracing::warn!(%error, "the database's bound could not be set");
+        }
+    }
+
+    /// What was committed, with its places from `position` on: as the commit gave them.
     fn placed(&self, shares: &[Share], position: i64) -> Vec<PlacedRun> {
         let mut position = Position(position.cast_unsigned());
         let mut placed = Vec::new();
@@ -305,7 +362,7 @@ impl Writer {
             (_, None) => {}
             (Ok(()), Some(deleted)) => {
                 self.sessions.remove(&share.session);
-                self.backlog.forget(share.session);
+                self.parts.backlog.forget(share.session);
                 self.removals.push(share.session, deleted);
             }
             // The session stays, takes no more events, and can be deleted again.
@@ -317,76 +374,4 @@ impl Writer {
 /// Whether an append's events follow the last one: an id is never given twice, none is left out.
 fn fits(append: &Prepared, last: EventId) -> bool {
     append.run.as_ref().is_none_or(|run| run.first() == last.next() && run.last() <= LAST_ID)
-}
-
-/// What a commit says of the order of all events.
-struct Written {
-    next_position: i64,
-    forgotten: Position,
-}
-
-/// One transaction.
-fn write(
-    connection: &mut Connection,
-    calls: &mut [Box<dyn Call>],
-    shares: &[Share],
-    mut position: i64,
-    mut forgotten: Position,
-) -> rusqlite::Result<Written> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for call in calls {
-        call.run(&transaction);
-        // A severe error ends the transaction, and what followed would be written outside one: this commit fails.
-        if transaction.is_autocommit() {
-            return transaction.commit().map(|()| Written { next_position: position, forgotten });
-        }
-    }
-    for share in shares {
-        position = write_share(&transaction, share, position)?;
-    }
-    if shares.iter().any(|share| share.delete.is_some()) {
-        transaction.execute("UPDATE next_position SET position = ?1", (position,))?;
-        forgotten = ordered::forget_ends(&transaction)?;
-    }
-    transaction.commit()?;
-    Ok(Written { next_position: position, forgotten })
-}
-
-fn write_share(connection: &Connection, share: &Share, position: i64) -> rusqlite::Result<i64> {
-    let mut events = None;
-    for append in &share.appends {
-        if let Some(run) = &append.run {
-            write_events(connection, share.session, run)?;
-            let (first, _) = events.unwrap_or((run.first(), run.last()));
-            events = Some((first, run.last()));
-        }
-        for record in &append.records {
-            record.write(connection, share.session)?;
-        }
-    }
-    let mut next_position = position;
-    if let Some((first, last)) = events {
-        // A share's runs follow each other: one row is enough for all.
-        let (first, count) = (first.0.cast_signed(), (last.0 - first.0 + 1).cast_signed());
-        connection
-            .prepare_cached("INSERT INTO runs (position, session, first, count) VALUES (?1, ?2, ?3, ?4)")?
-            .execute((position, share.session.0, first, count))?;
-        next_position += count;
-    }
-    if share.delete.is_some() {
-        ordered::keep_end(connection, share.session)?;
-        // From here on nobody can read it; the rest goes step by step.
-        connection.execute("DELETE FROM sessions WHERE number = ?1", (share.session.0,))?;
-        connection.execute("INSERT OR IGNORE INTO deletions (session) VALUES (?1)", (share.session.0,))?;
-    }
-    Ok(next_position)
-}
-
-/// Behind every position that was ever given.
-fn next_position(connection: &Connection) -> rusqlite::Result<i64> {
-    let kept: i64 = connection.query_row("SELECT position FROM next_position", (), |row| row.get(0))?;
-    let behind_runs: Option<i64> = connection
-        .query_row("SELECT position + count FROM runs ORDER BY position DESC LIMIT 1", (), |row| row.get(0))
-        .optional()?;
-    Ok(behind_runs.unwrap_or(kept).max(kept))
 }

@@ -5,6 +5,8 @@
 mod architecture;
 mod callers;
 mod command_line;
+mod connections;
+mod crash;
 mod ends;
 mod hostile;
 mod idempotency;
@@ -17,6 +19,7 @@ mod reads;
 mod replay;
 mod restart;
 mod sessions;
+mod storage;
 mod streams;
 mod support;
 mod turns;

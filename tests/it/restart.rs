@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::process::machine::{Tools, eventually};
 use crate::support::{
-    Event, Session, Setup, answer, assert_all_ended_once, descendants, kinds, lives, refusal, script, text,
-    until,
+    Event, Session, Setup, answer, assert_all_ended_once, assert_at_rest, descendants, kinds, lives, refusal,
+    script, text, until,
 };
 
 fn frames(events: &[Event]) -> Vec<&[u8]> {
@@ -60,6 +60,7 @@ async fn a_killed_gander_leaves_no_process_and_the_next_one_closes_what_was_open
         fs::write(orphan.join("file"), "x").unwrap();
     }
     let gander = Setup::real().dir(dir).start().await;
+    assert_at_rest(&gander).await;
     let list = gander.get("/v1/sessions?state=hibernated").await;
     let titles: Vec<String> =
         list["sessions"].as_array().unwrap().iter().map(|session| text(&session["title"])).collect();

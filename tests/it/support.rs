@@ -3,7 +3,10 @@
 //! Every [`Gander`] has its own storage folder, which vanishes with it. When a test ends, gander is stopped as an
 //! operator would stop it; [`Gander::stop`] also checks that it ended well and left no process.
 
+mod chance;
 mod events;
+mod processes;
+mod rest;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,7 +23,10 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+pub(crate) use chance::Chance;
 pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kinds, of_turn, only};
+pub(crate) use processes::{descendants, lives, signal};
+pub(crate) use rest::assert_at_rest;
 
 /// How long a test waits for what must come. Nothing is asserted about the time itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -85,12 +91,8 @@ impl Setup {
         self
     }
 
-    /// Starts it and waits until it listens.
-    pub(crate) async fn start(self) -> Gander {
-        let tasks = Tasks::new();
-        // The demo job's pauses are for people.
-        let model = ScriptedModel::start_with_pace(&tasks, Duration::ZERO).await.unwrap();
-        let dir = self.dir.unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
+    /// The command that starts it, in its storage folder.
+    fn command(&self, dir: &TempDir, model: &ScriptedModel) -> Command {
         let config = dir.path().join("gander.toml");
         std::fs::write(&config, &self.config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_gander"));
@@ -111,7 +113,28 @@ impl Setup {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
+        command
+    }
+
+    /// Starts it and kills it so long after, wherever it has got to.
+    pub(crate) async fn killed_while_starting(self, after: Duration) {
+        let tasks = Tasks::new();
+        let model = ScriptedModel::start_with_pace(&tasks, Duration::ZERO).await.unwrap();
+        let mut command = self.command(self.dir.as_ref().unwrap(), &model);
+        let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        tokio::time::sleep(after).await;
+        process.kill().unwrap();
+        process.wait().unwrap();
+        tasks.hard().cancel();
+    }
+
+    /// Starts it and waits until it listens.
+    pub(crate) async fn start(self) -> Gander {
+        let tasks = Tasks::new();
+        // The demo job's pauses are for people.
+        let model = ScriptedModel::start_with_pace(&tasks, Duration::ZERO).await.unwrap();
+        let dir = self.dir.clone().unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
+        let mut process = self.command(&dir, &model).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         keep(process.stderr.take().unwrap(), Arc::clone(&log));
         let mut lines = BufReader::new(process.stdout.take().unwrap());
@@ -364,42 +387,6 @@ pub(crate) async fn until_async<F: Future<Output = bool>>(what: &str, mut condit
         assert!(Instant::now() < deadline, "in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-}
-
-/// Sends a signal to one process.
-pub(crate) fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
-    assert!(status.success() || name != "0", "no process {pid}");
-}
-
-/// Whether a process is there and no zombie.
-pub(crate) fn lives(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _)| state != 'Z')
-}
-
-/// A process's state and its parent.
-fn stat(pid: u32) -> Option<(char, u32)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
-}
-
-/// Every process below one.
-pub(crate) fn descendants(of: u32) -> Vec<u32> {
-    let processes: Vec<(u32, u32)> = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: u32| Some((pid, stat(pid)?.1)))
-        .collect();
-    let mut found = vec![of];
-    let mut next = 0;
-    while let Some(&parent) = found.get(next) {
-        found.extend(processes.iter().filter(|(_, ppid)| *ppid == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    found.remove(0);
-    found
 }
 
 /// The names of the tools that goose offered in a call to the model.

@@ -2,6 +2,7 @@
 //!
 //! All that one read brought is one batch of events. The task ends with the agent, and its last event is `Exited`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -178,6 +179,11 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 }
 
+/// The replacing conversion alone looks at every byte by itself, also of text that is sound.
+fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
 impl Inbox {
     fn emit(&mut self, event: AgentEvent) {
         self.filter.filter(event, &mut self.batch);
@@ -190,7 +196,7 @@ impl Inbox {
         }
         match line {
             Line::Whole(bytes) => {
-                let text = String::from_utf8_lossy(bytes);
+                let text = text_of(bytes);
                 let session = self.connection.session.get().map(String::as_str);
                 let event = translate::chunk_of_line(&text, session).filter(|_| !self.is_replaying());
                 match event {

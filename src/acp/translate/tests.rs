@@ -212,8 +212,11 @@ fn usage_of_both_kinds() {
         cost: None,
     };
     assert_eq!(own_events(own), [AgentEvent::UsageUpdated(usage)]);
-    let call = r#"{"sessionUpdate":"message_usage","usage":{"inputTokens":1,"totalTokens":3,"cost":0.25,"isCompaction":true}}"#;
+    let call = r#"{"sessionUpdate":"message_usage","messageId":"m","usage":{"inputTokens":1,"totalTokens":3,"cost":0.25,
+        "timeToFirstTokenMs":4,"isCompaction":true}}"#;
     let usage = ModelCallUsage {
+        message_id: Some("m".to_owned()),
+        first_token_ms: Some(4),
         input_tokens: Some(1),
         output_tokens: None,
         total_tokens: Some(3),

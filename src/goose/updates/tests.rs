@@ -220,31 +220,60 @@ fn only_chat_mode_skips() {
 }
 
 #[test]
-fn errors_are_classified_by_goose_s_words() {
-    for (code, message, class) in [
+fn errors_are_said_without_what_is_the_providers() {
+    for (class, code, message, expected) in [
         (
-            -32603,
+            TurnErrorClass::AgentError,
+            Some(-32603),
             "Internal error: Error getting agent reply: Provider not set",
-            TurnErrorClass::ProviderNotConfigured,
+            (
+                TurnErrorClass::ProviderNotConfigured,
+                "Internal error: Error getting agent reply: Provider not set",
+            ),
         ),
         (
-            -32603,
-            "Internal error: Failed to resolve provider: Configuration value not found: GOOSE_PROVIDER",
-            TurnErrorClass::ProviderNotConfigured,
+            TurnErrorClass::ProviderAuth,
+            Some(-32000),
+            "Authentication required",
+            (TurnErrorClass::ProviderAuth, "the model's provider refused the key"),
         ),
-        (-32000, "Authentication required", TurnErrorClass::ProviderAuth),
-        (-32602, "Invalid params", TurnErrorClass::AgentError),
+        (
+            TurnErrorClass::AgentError,
+            Some(-32603),
+            "Internal error: no luck at http://127.0.0.1:9/v1",
+            (TurnErrorClass::AgentError, "Internal error: no luck at [address]"),
+        ),
+        (
+            TurnErrorClass::AgentUnresponsive,
+            None,
+            "the agent did not answer",
+            (TurnErrorClass::AgentUnresponsive, "the agent did not answer"),
+        ),
     ] {
-        assert_eq!(classify(Some(code), message), class, "{message}");
-        let failure =
-            AgentFailure { class: TurnErrorClass::AgentError, code: Some(code), message: message.to_owned() };
+        let failure = AgentFailure { class, code, message: message.to_owned() };
         let turn = TurnId::new();
-        let passed = in_auto([AgentEvent::PromptFinished { turn, result: Err(failure.clone()) }]);
-        assert_eq!(
-            passed,
-            [AgentEvent::PromptFinished { turn, result: Err(AgentFailure { class, ..failure }) }]
-        );
+        let passed = in_auto([AgentEvent::PromptFinished { turn, result: Err(failure) }]);
+        let failure = AgentFailure { class: expected.0, code, message: expected.1.to_owned() };
+        assert_eq!(passed, [AgentEvent::PromptFinished { turn, result: Err(failure) }]);
     }
+}
+
+#[test]
+fn goose_s_own_words_are_no_message_and_end_the_turn_as_what_it_is() {
+    let message_id = Some("msg_9cad291b-080a-4b43-8878-0a0ac0c7c77d".to_owned());
+    let text = "The model returned an empty response. Please resend your message to continue.".to_owned();
+    let turn = TurnId::new();
+    let passed = in_auto([
+        AgentEvent::MessageChunk { message_id, text },
+        AgentEvent::PromptFinished { turn, result: Ok("end_turn".to_owned()) },
+    ]);
+    let [AgentEvent::Notice(notice), AgentEvent::PromptFinished { result: Err(failure), .. }] =
+        passed.as_slice()
+    else {
+        panic!("{passed:?}")
+    };
+    assert_eq!(notice.code, "model-call-failed");
+    assert_eq!(failure.class, TurnErrorClass::ProviderEmpty);
 }
 
 #[test]

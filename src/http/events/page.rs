@@ -7,7 +7,9 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
-use crate::http::stream::{Cursor, CursorSchema, Ended, Piece, Selection, Source, Start, reset};
+use crate::http::stream::{
+    Cursor, CursorSchema, Ended, Piece, Selection, Source, Start, StreamResetReason, reset,
+};
 use crate::session::log::StoreError;
 
 /// A page ends behind the event that reaches this; an event may be large.
@@ -62,7 +64,16 @@ pub(in crate::http) async fn page<S: Source>(
         let head = source.head();
         while cursor < head && events.has_room(limit) {
             // None: the events are being deleted together with their session.
-            let Some(batch) = source.read(cursor).await? else { break };
+            let batch = match source.read(cursor).await {
+                Err(StoreError::CursorLost) => {
+                    let reset = reset(&source, StreamResetReason::EventsLost);
+                    events.push(&serde_json::to_vec(&reset).map_err(StoreError::failed)?);
+                    cursor = 0;
+                    continue;
+                }
+                batch => batch?,
+            };
+            let Some(batch) = batch else { break };
             for (place, frame) in batch.pieces.iter().flat_map(Piece::frames) {
                 if selection.takes(&frame) {
                     if !events.has_room(limit) {

@@ -85,6 +85,8 @@ pub enum StreamResetReason {
     CursorUnknown,
     /// It is so old that sessions may have been deleted since of which nothing is known any more.
     CursorExpired,
+    /// The event of that id was lost when the machine lost its power.
+    EventsLost,
 }
 
 /// A line of a stream of JSON lines that says where the reader is, as the `id:` lines of server-sent events do. It

@@ -27,6 +27,13 @@ impl SessionActor {
         Ok(())
     }
 
+    /// Gives back the place of an agent that is not to be started after all.
+    pub(super) fn give_back_unused_place(&mut self) {
+        if !self.machine.has_agent() {
+            self.child.permit = None;
+        }
+    }
+
     /// Starts an agent in a task of its own, which reports.
     pub(super) fn start_agent(&mut self) {
         let (events_in, events) = mpsc::channel(self.event_queue);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::storage::Waiting;
 use super::{Child, Finished, Next, SessionActor};
 use crate::session::id::Timestamp;
 use crate::session::log::StoreError;
@@ -58,7 +59,7 @@ impl SessionActor {
         self.machine.deleted(&mut step, by);
         // With a broken log nobody can be told; the data goes all the same.
         if self.append(&mut step).await.is_ok() {
-            let _ = self.log.wait_committed(self.machine.snapshot().last_event_id).await;
+            let _ = self.committed(Waiting::WhileItWrites).await;
         }
         self.log.close();
         if let Err(error) = self.launcher.discard(self.log.session()).await {
@@ -73,7 +74,7 @@ impl SessionActor {
             let mut step = Step::new(Timestamp::now());
             self.machine.gateway_restarted(&mut step);
             if self.append(&mut step).await.is_ok() {
-                let _ = self.log.wait_committed(self.machine.snapshot().last_event_id).await;
+                let _ = self.committed(Waiting::WhileItWrites).await;
             }
         }
         self.end_agent(self.end_grace).await;

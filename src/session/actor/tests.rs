@@ -197,7 +197,7 @@ async fn an_agent_that_is_lost_while_it_starts_is_not_taken_for_ready() {
     let mut world = World::new(|_| {}).await;
     let session = world.create().await.unwrap();
     let launch = world.launch().await;
-    let agent = launch.lose_connection_and_succeed().await;
+    let agent = launch.lose_connection_and_succeed();
     until(&session, SessionState::Hibernated).await;
     agent.ended.cancelled().await;
 }

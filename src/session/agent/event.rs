@@ -52,6 +52,10 @@ pub struct AgentFailure {
 /// What one model call used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelCallUsage {
+    /// The agent's id of the message that the call made.
+    pub message_id: Option<String>,
+    /// How long the model took to its first token; `None` when there was none, or the agent does not tell.
+    pub first_token_ms: Option<u64>,
     /// Tokens sent.
     pub input_tokens: Option<u64>,
     /// Tokens made.

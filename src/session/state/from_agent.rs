@@ -302,7 +302,7 @@ impl Machine {
             }
             Ok(reason) => self.end_turn(step, TurnState::Completed, Some(reason), None, &DecidedBy::Cancel),
             Err(AgentFailure { class, message, .. }) => {
-                let error = TurnError { class, message, retryable: false };
+                let error = TurnError { class, message, retryable: class.is_retryable() };
                 self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
             }
         }

@@ -7,7 +7,7 @@ use crate::session::handle::{Refusal, SessionPatch};
 use crate::session::id::{PermissionId, TurnId};
 use crate::session::permission::{Answer, DecidedBy, Outcome, Permission, PermissionState};
 use crate::session::tool_call::ToolCallStatus;
-use crate::session::turn::{Prompt, Turn, TurnState};
+use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
 
 impl Machine {
     /// Begins a turn, or says why not.
@@ -54,6 +54,20 @@ impl Machine {
             self.start(step);
         }
         Ok(turn)
+    }
+
+    /// Ends a turn that was begun and could not be written down in time: the agent never hears of it.
+    pub(in crate::session) fn not_begun(&mut self, step: &mut Step) {
+        let error = TurnError {
+            class: TurnErrorClass::StorageUnavailable,
+            message: "nothing could be written when the turn was begun".into(),
+            retryable: true,
+        };
+        self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
+        if self.held.take().is_some() {
+            // No agent was started for it either.
+            self.phase = Phase::Hibernated;
+        }
     }
 
     /// Begins to cancel a turn: the agent is told first, then every open question is answered. The other way round

@@ -231,7 +231,7 @@ fn a_text_turn_ends_with_its_text_and_the_sum_of_its_usage() {
             input_tokens: Some(10),
             output_tokens: Some(6),
             total_tokens: Some(16),
-            cost: None,
+            ..ModelCallUsage::default()
         }));
     }
     walk.finish(turn, "end_turn");

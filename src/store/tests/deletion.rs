@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use super::super::writer::{Call, Job};
+use super::super::call::Call;
+use super::super::writer::Job;
 use super::*;
 use crate::session::log::{Owner, Page};
 

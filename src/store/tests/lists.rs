@@ -182,5 +182,5 @@ async fn messages_are_made_of_their_events_only() {
     assert_eq!(messages(EventId(0), all.last(), 9).await.unwrap(), expected);
     assert_eq!(messages(expected[0].0, all.last(), 1).await.unwrap(), expected[1..2]);
     assert_eq!(messages(EventId(0), expected[1].0, 9).await.unwrap(), expected[..2]);
-    assert_eq!(session.stored(1_000_000).await, [all], "every kind comes back as it was");
+    assert_eq!(session.stored(1_000_000).await, [all.into()], "every kind comes back as it was");
 }

@@ -7,6 +7,8 @@ use rusqlite::Connection;
 
 use super::super::OpenError;
 use super::*;
+use crate::session::log::{Page, PermissionsOf};
+use crate::session::permission::PermissionState;
 
 fn try_open(dir: &Path) -> Result<Arc<SqliteStore>, OpenError> {
     SqliteStore::open(StoreConfig::new(dir.to_owned()))
@@ -38,7 +40,7 @@ async fn the_file_is_set_up_as_measured() {
     for (name, value) in [
         ("page_size", 4096),
         ("auto_vacuum", 2),
-        ("user_version", 2),
+        ("user_version", 3),
         ("wal_autocheckpoint", 0),
         ("synchronous", 1),
     ] {
@@ -122,10 +124,10 @@ async fn a_newer_ganders_database_is_refused() {
     let (dir, store) = fresh();
     store.close().await;
     let connection = Connection::open(dir.path().join("gander.db")).unwrap();
-    connection.pragma_update(None, "user_version", 3).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
     drop(connection);
     let error = try_open(dir.path()).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 3, known: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 3, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -142,4 +144,29 @@ async fn session_numbers_stay_within_their_bits() {
     let refused = store.create_session(session_record("alice", SessionState::Idle)).await;
     assert!(matches!(refused, Err(StoreError::Failed(_))));
     assert_eq!(count(&store, "SELECT count(*) FROM sessions").await, 2);
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_version_opens_with_all_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gander.db");
+    Connection::open(&path).unwrap().execute_batch(include_str!("version_1.sql")).unwrap();
+    let store = open(dir.path());
+    assert_eq!(count(&store, "SELECT user_version FROM pragma_user_version").await, 3);
+    let (number, record, last) = store.all_sessions().await.unwrap().pop().unwrap();
+    assert_eq!((record.snapshot.title.as_deref(), last), (Some("kept"), EventId(19)));
+    assert_eq!(record.snapshot.state, SessionState::AwaitingPermission);
+    let turns = store.turns(number, Page { before: None, limit: 9 }).await.unwrap();
+    let states: Vec<_> = turns.iter().map(|turn| turn.state).collect();
+    assert_eq!(states, [TurnState::Running, TurnState::Completed]);
+    let of = PermissionsOf::Session(number);
+    let pending = Some(PermissionState::Pending);
+    let permissions = store.permissions(of, pending, Page { before: None, limit: 9 }).await.unwrap();
+    assert_eq!(permissions.len(), 1);
+
+    let mut session = Writing::go_on(&store, record.snapshot.id, number, last);
+    session.append(2, Vec::new()).await.unwrap();
+    session.committed().await.unwrap();
+    assert_eq!(session.stored(1_000_000).await[0].len(), 21);
+    assert_eq!(positions(&store).await.last().unwrap().0, 20);
 }

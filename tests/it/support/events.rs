@@ -136,7 +136,10 @@ pub(crate) fn assert_all_ended_once(events: &[Event]) {
             "turn.started" | "turn.completed" | "turn.failed" | "turn.cancelled" | "turn.interrupted" => {
                 (&mut turns, id(&data["turn"]))
             }
-            "tool_call.started" | "tool_call.finished" => (&mut calls, id(&data["tool_call"])),
+            // An agent that is started again may count its calls anew.
+            "tool_call.started" | "tool_call.finished" => {
+                (&mut calls, format!("{} in {}", id(&data["tool_call"]), data["turn_id"]))
+            }
             "permission.requested" | "permission.resolved" => (&mut permissions, id(&data["permission"])),
             _ => continue,
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::session::agent::{
@@ -42,6 +42,7 @@ pub(super) enum Commits {
 
 #[derive(Default)]
 struct Kept {
+    trouble: watch::Sender<Option<StoreError>>,
     commits: Commits,
     waiting: Vec<Append>,
     turns: HashMap<TurnId, Turn>,
@@ -124,7 +125,7 @@ impl Store for MemoryStore {
         ready(())
     }
 
-    fn events(&self, _: SessionNumber, _: EventId, _: usize) -> StoreFuture<Option<Run>> {
+    fn events(&self, _: SessionNumber, _: EventId, _: usize) -> StoreFuture<Option<Arc<Run>>> {
         ready(None)
     }
 
@@ -179,6 +180,14 @@ impl Store for MemoryStore {
 
     fn permission(&self, _: SessionNumber, _: PermissionId) -> StoreFuture<Option<Permission>> {
         ready(None)
+    }
+
+    fn session(&self, _: SessionNumber) -> StoreFuture<Option<Snapshot>> {
+        ready(None)
+    }
+
+    fn trouble(&self) -> watch::Receiver<Option<StoreError>> {
+        self.kept.lock().unwrap().trouble.subscribe()
     }
 }
 
@@ -249,11 +258,9 @@ impl Launch {
     }
 
     /// Nothing is heard of the agent any more, and then its start is told.
-    pub(super) async fn lose_connection_and_succeed(mut self) -> RunningAgent {
+    pub(super) fn lose_connection_and_succeed(mut self) -> RunningAgent {
         let (nowhere, _) = mpsc::channel(1);
-        let events = std::mem::replace(&mut self.events, nowhere);
-        drop(events);
-        // The actor has seen the end when it has answered.
+        drop(std::mem::replace(&mut self.events, nowhere));
         self.succeed()
     }
 
@@ -334,9 +341,9 @@ impl World {
         change(&mut settings);
         let store = MemoryStore::default();
         let (sender, launches) = mpsc::unbounded_channel();
-        let launcher = Arc::new(FakeLauncher { launches: sender });
+        let starter = Arc::new(FakeLauncher { launches: sender });
         let registry =
-            Registry::open(Arc::new(store.clone()), launcher, settings, Tasks::new()).await.unwrap();
+            Registry::open(Arc::new(store.clone()), starter, settings, Tasks::new()).await.unwrap();
         Self { registry, store, launches }
     }
 
