@@ -22,7 +22,7 @@ const END: Duration = Duration::from_mins(1);
 /// Sessions that are started at a time.
 const STARTS_AT_ONCE: usize = 4;
 /// The last event of a turn that went well.
-const END_OF_TURN: &str = "event: turn.completed";
+pub(crate) const END_OF_TURN: &str = "event: turn.completed";
 
 /// How a gander is to be started.
 pub(crate) struct Setup<'a> {
@@ -99,15 +99,17 @@ impl Gander {
         &self.sessions
     }
 
-    /// Makes so many sessions that are ready.
+    /// Makes so many sessions that are ready, to be named by their index.
     pub(crate) async fn add_sessions(&mut self, count: usize) -> Outcome<()> {
-        let made: Vec<String> = futures_util::stream::iter(0..count)
-            .map(|_| self.create())
-            .buffer_unordered(STARTS_AT_ONCE)
-            .try_collect()
-            .await?;
+        let made = self.create_many(count).await?;
         self.sessions.extend(made);
         Ok(())
+    }
+
+    /// Makes so many sessions that are ready; gives their ids.
+    pub(crate) async fn create_many(&self, count: usize) -> Outcome<Vec<String>> {
+        let creating = futures_util::stream::iter(0..count).map(|_| self.create());
+        creating.buffer_unordered(STARTS_AT_ONCE).try_collect().await
     }
 
     /// Makes a session that is ready; gives its id.
@@ -122,25 +124,43 @@ impl Gander {
         Ok(())
     }
 
-    /// Begins a turn in a session.
+    /// Lets a session's agent go.
+    pub(crate) async fn hibernate(&self, id: &str) -> Outcome<()> {
+        let path = format!("/v1/sessions/{id}/hibernate");
+        self.call(Method::POST, &path, None, StatusCode::OK).await?;
+        Ok(())
+    }
+
+    /// Begins a turn in a session that was added.
     pub(crate) async fn prompt(&self, session: usize, text: &str) -> Outcome<()> {
-        let path = format!("/v1/sessions/{}/turns", self.sessions[session]);
+        self.prompt_in(&self.sessions[session], text).await
+    }
+
+    /// Begins a turn in a session.
+    pub(crate) async fn prompt_in(&self, id: &str, text: &str) -> Outcome<()> {
+        let path = format!("/v1/sessions/{id}/turns");
         self.call(Method::POST, &path, Some(&json!({ "prompt": text })), StatusCode::ACCEPTED).await?;
         Ok(())
     }
 
-    /// Follows a session's new events.
+    /// Follows the new events of a session that was added, until a turn ends well.
     pub(crate) async fn subscribe(&self, session: usize, buffer: &ReadBuffer) -> Outcome<Subscriber> {
-        self.stream(&self.sessions[session], "?after=latest", buffer).await
+        self.stream(&self.sessions[session], "?after=latest", END_OF_TURN, buffer).await
     }
 
-    /// A session's events with such a query.
-    pub(crate) async fn stream(&self, id: &str, query: &str, buffer: &ReadBuffer) -> Outcome<Subscriber> {
+    /// A session's events with such a query, until the bytes of `end` come.
+    pub(crate) async fn stream(
+        &self,
+        id: &str,
+        query: &str,
+        end: &'static str,
+        buffer: &ReadBuffer,
+    ) -> Outcome<Subscriber> {
         let head = format!(
             "GET /v1/sessions/{id}/events{query} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}",
             self.address, self.token
         );
-        Subscriber::open(self.address, &head, END_OF_TURN, buffer).await
+        Subscriber::open(self.address, &head, end, buffer).await
     }
 
     async fn call(

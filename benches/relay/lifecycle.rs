@@ -1,4 +1,4 @@
-//! `lifecycle`: sessions with the real goose, made and deleted, and what they cost gander itself.
+//! `lifecycle`: sessions with the real goose, made, woken and deleted, and what they cost gander itself.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -6,13 +6,16 @@ use std::time::Instant;
 use clap::Parser;
 use tokio::time::timeout;
 
-use super::gateway::{Gander, Setup};
+use super::gateway::{END_OF_TURN, Setup};
 use super::machine::resident_kib;
 use super::report::Report;
+use super::subscriber::ReadBuffer;
 use super::{Outcome, PATIENCE, Programs};
 
-/// Agents that run at a time while idle sessions are made.
+/// Agents that run at a time while hibernated sessions are made.
 const BATCH: usize = 100;
+/// What the event that tells of a new agent contains.
+const AGENT_IS_THERE: &str = "\"generation\":";
 
 #[derive(Parser)]
 pub(crate) struct Options {
@@ -22,9 +25,9 @@ pub(crate) struct Options {
     /// Sessions with a running goose.
     #[arg(long, default_value_t = 10)]
     running: usize,
-    /// Sessions without an agent; they are made with the fake agent.
+    /// Hibernated sessions; they are made with the fake agent.
     #[arg(long, default_value_t = 1000)]
-    idle: usize,
+    hibernated: usize,
 }
 
 pub(crate) async fn measure(options: &Options, programs: &Programs) -> Outcome<Report> {
@@ -32,7 +35,7 @@ pub(crate) async fn measure(options: &Options, programs: &Programs) -> Outcome<R
     let goose = options.goose.clone().unwrap_or_else(installed_goose);
     let real = Programs { agent: goose, ..programs.clone() };
     timeout(PATIENCE, with_goose(&mut report, &real, options.running)).await??;
-    timeout(PATIENCE, idle(&mut report, programs, options.idle)).await??;
+    timeout(PATIENCE, hibernated(&mut report, programs, options.hibernated)).await??;
     Ok(report)
 }
 
@@ -45,43 +48,63 @@ fn installed_goose() -> PathBuf {
 async fn with_goose(report: &mut Report, programs: &Programs, count: usize) -> Outcome<()> {
     let gander = Setup::new(programs)?.demo().start().await?;
     let before = resident_kib(gander.pid()?)?;
-    let (mut ids, mut create_ms, mut delete_ms) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ids, mut create_ms, mut wake_ms, mut delete_ms) = (vec![], vec![], vec![], vec![]);
     for _ in 0..count {
         let begin = Instant::now();
         ids.push(gander.create().await?);
-        create_ms.push(begin.elapsed().as_secs_f64() * 1e3);
+        create_ms.push(milliseconds(begin));
     }
-    let after = resident_kib(gander.pid()?)?;
+    let running = resident_kib(gander.pid()?)?;
+    let buffer = ReadBuffer::new();
+    for id in &ids {
+        gander.hibernate(id).await?;
+        let query = "?after=latest&types=session.updated";
+        let told = gander.stream(id, query, AGENT_IS_THERE, &buffer).await?;
+        let begin = Instant::now();
+        gander.prompt_in(id, "Say hello.").await?;
+        told.count().await?;
+        wake_ms.push(milliseconds(begin));
+    }
     for id in ids {
         let begin = Instant::now();
         gander.delete(&id).await?;
-        delete_ms.push(begin.elapsed().as_secs_f64() * 1e3);
+        delete_ms.push(milliseconds(begin));
     }
     gander.stop().await?;
     report.alone("create, until goose is ready", "ms", create_ms);
+    report.alone("wake, from the prompt until goose is ready", "ms", wake_ms);
     report.alone("delete", "ms", delete_ms);
     report.alone("gander's own memory, no session", "MB", vec![before / 1024.0]);
-    report.alone(format!("gander's own memory, {count} running sessions"), "MB", vec![after / 1024.0]);
+    report.alone(format!("gander's own memory, {count} running sessions"), "MB", vec![running / 1024.0]);
     Ok(())
 }
 
-/// A restart leaves sessions without their agents.
-async fn idle(report: &mut Report, programs: &Programs, count: usize) -> Outcome<()> {
-    let mut gander = Setup::new(programs)?.start().await?;
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// Each has had a turn.
+async fn hibernated(report: &mut Report, programs: &Programs, count: usize) -> Outcome<()> {
+    let buffer = ReadBuffer::new();
+    let gander = Setup::new(programs)?.start().await?;
     let mut made = 0;
     while made < count {
-        let batch = BATCH.min(count - made);
-        gander.add_sessions(batch).await?;
-        made += batch;
-        gander = restart(gander, programs).await?;
+        let batch = gander.create_many(BATCH.min(count - made)).await?;
+        made += batch.len();
+        for id in batch {
+            let told = gander.stream(&id, "?after=latest", END_OF_TURN, &buffer).await?;
+            gander.prompt_in(&id, "flood 100").await?;
+            told.count().await?;
+            gander.hibernate(&id).await?;
+        }
     }
     let memory = resident_kib(gander.pid()?)?;
-    gander.stop().await?;
-    report.alone(format!("gander's own memory, {count} idle sessions"), "MB", vec![memory / 1024.0]);
-    Ok(())
-}
-
-async fn restart(gander: Gander, programs: &Programs) -> Outcome<Gander> {
     let dir = gander.stop().await?;
-    Setup::new(programs)?.dir(dir).start().await
+    let gander = Setup::new(programs)?.dir(dir).start().await?;
+    let after_restart = resident_kib(gander.pid()?)?;
+    gander.stop().await?;
+    let what = format!("gander's own memory, {count} hibernated sessions");
+    report.alone(what.clone(), "MB", vec![memory / 1024.0]);
+    report.alone(format!("{what}, after a restart"), "MB", vec![after_restart / 1024.0]);
+    Ok(())
 }

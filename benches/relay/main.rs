@@ -77,7 +77,7 @@ enum Bench {
     Fanout(fanout::Options),
     /// A stored log, read from its beginning by a gander that has just started.
     Replay(replay::Options),
-    /// Sessions with the real goose: made and deleted; gander's own memory.
+    /// Sessions with the real goose: made, woken and deleted; gander's own memory.
     Lifecycle(lifecycle::Options),
     /// All of them, with their defaults.
     All,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Parser;
 use tokio::time::timeout;
 
-use super::gateway::Setup;
+use super::gateway::{END_OF_TURN, Setup};
 use super::report::Report;
 use super::subscriber::ReadBuffer;
 use super::{Outcome, PATIENCE, Programs};
@@ -47,7 +47,7 @@ async fn replay(
     for _ in 0..rounds {
         let gander = Setup::new(programs)?.dir(dir).start().await?;
         let begin = Instant::now();
-        let received = gander.stream(&session, "?follow=false", &buffer).await?.count().await?;
+        let received = gander.stream(&session, "?follow=false", END_OF_TURN, &buffer).await?.count().await?;
         let taken = begin.elapsed().as_secs_f64();
         if received.events != events {
             return Err(format!("{} of {events} events came", received.events).into());

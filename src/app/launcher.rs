@@ -25,8 +25,8 @@ use crate::goose::updates::GooseUpdates;
 use crate::goose::version::{self, Version};
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec, LaunchedAgent,
-    ResumeToken,
+    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
+    LaunchedAgent, ResumeToken,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -189,6 +189,9 @@ impl GooseLauncher {
         };
         let filter = Box::new(GooseUpdates::new(spec.mode));
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
+        // From here on every way out but the last one ends goose, since it drops this.
+        let agent = GooseAgent { connection, control, mark: Arc::default() };
+        let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {
             let about = connection.initialize().await?;
@@ -198,7 +201,7 @@ impl GooseLauncher {
                 Some(ResumeToken(kept)) => {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
                     let loaded = connection.load_session(kept, &cwd).await?;
-                    set_again(&connection, &spec, loaded).await?
+                    set_again(connection, &spec, loaded).await?
                 }
             };
             Ok((about, new))
@@ -206,7 +209,7 @@ impl GooseLauncher {
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(failure)) => Err(self.start_failure(&failure, &control, &stderr).await),
+                Ok(Err(failure)) => Err(self.start_failure(&failure, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
@@ -215,22 +218,22 @@ impl GooseLauncher {
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
         };
         let checked = ready.and_then(|(about, new)| {
-            launch::check(spec.mode, &launch.switched_off, new.mode, new.config_options, new.extensions)
-                .map(|checked| (about, checked))
-                .map_err(|mismatch| match mismatch {
-                    Mismatch::ProviderNotConfigured => {
-                        LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
-                    }
-                    Mismatch::Mode { .. } => failed(mismatch.to_string()),
-                })
+            let checked =
+                launch::check(spec.mode, &launch.switched_off, new.mode, new.config_options, new.extensions);
+            let checked = checked.map_err(|mismatch| match mismatch {
+                Mismatch::ProviderNotConfigured => {
+                    LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
+                }
+                Mismatch::Mode { .. } => failed(mismatch.to_string()),
+            })?;
+            let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
+            Ok((about, checked, ResumeToken(session.to_owned())))
         });
-        let (about, checked) = match checked {
+        let (about, checked, resume) = match checked {
             Ok(ready) => ready,
             Err(error) => {
                 // A failed start leaves nothing running.
-                connection.close_stdin();
-                control.kill();
-                control.exited().await;
+                agent.end(Duration::ZERO).await;
                 return Err(error);
             }
         };
@@ -244,11 +247,7 @@ impl GooseLauncher {
             extensions: checked.extensions,
             config_options: checked.config_options,
         };
-        let Some(resume) = connection.session().map(|session| ResumeToken(session.to_owned())) else {
-            return Err(failed("goose did not name its session"));
-        };
-        let agent = Arc::new(GooseAgent { connection, control, mark: Arc::default() });
-        Ok(LaunchedAgent { agent, facts, resume, notices: checked.notices })
+        Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
     }
 
     /// Makes the session's home and finds where it works.

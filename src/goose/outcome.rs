@@ -128,12 +128,18 @@ pub fn is_own_id(message_id: &str) -> bool {
 pub fn of_error(code: Option<i64>, message: &str) -> (TurnErrorClass, Option<String>) {
     /// ACP's code for "authentication required": the model's provider refused the key.
     const AUTH_REQUIRED: i64 = -32000;
-    /// The prompt's, the session's start's, and a change of provider's words.
-    const NO_PROVIDER: [&str; 4] =
-        ["Provider not set", "GOOSE_PROVIDER", "Could not create provider", "Configuration value not found"];
+    /// A prompt's words without a provider.
+    const NOT_SET: &str = "Provider not set";
+    /// The session's start's, and a change of provider's words.
+    const NO_PROVIDER: [&str; 3] =
+        ["GOOSE_PROVIDER", "Could not create provider", "Configuration value not found"];
     /// What stands before goose's words about the provider.
     const CIRCUMSTANCES: [&str; 2] = ["Internal error: ", "Error getting agent reply: "];
 
+    if message.contains(NOT_SET) {
+        let message = "no provider is set up for the agent, or its key is missing";
+        return (TurnErrorClass::ProviderNotConfigured, Some(message.to_owned()));
+    }
     if NO_PROVIDER.iter().any(|words| message.contains(words)) {
         return (TurnErrorClass::ProviderNotConfigured, None);
     }

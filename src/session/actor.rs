@@ -138,7 +138,7 @@ impl SessionActor {
                 continue;
             }
             let has_turn = self.machine.current_turn().is_some();
-            let expiry = self.machine.next_expiry().map(|at| at.remaining(Timestamp::now()));
+            let expiry = self.machine.next_expiry().map(|at| Instant::now() + at.remaining(Timestamp::now()));
             let let_go_at = self.let_go_at();
             let cancel_until = self.cancel_until;
             let input = tokio::select! {
@@ -148,7 +148,7 @@ impl SessionActor {
                 () = hard.cancelled() => Input::Stop,
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
-                () = sleep(expiry), if expiry.is_some() => Input::Expiry,
+                () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
                 () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
@@ -186,6 +186,7 @@ impl SessionActor {
         self.leave_registry();
     }
 
+    /// Takes the session out of the registry and gives its place back.
     fn leave_registry(&mut self) {
         self.registry.forget(self.log.session());
         self.place = None;
@@ -211,8 +212,8 @@ impl SessionActor {
                 Next::GoOn
             }
             Command::Prompt { by, prompt, reply } => {
-                if !self.has_place().await {
-                    let _ = reply.send(Err(Refusal::AtCapacity));
+                if let Err(refusal) = self.take_place().await {
+                    let _ = reply.send(Err(refusal));
                     return Next::GoOn;
                 }
                 let next = self.begin_turn(by, prompt, reply).await;
@@ -265,6 +266,9 @@ impl SessionActor {
                 let result = match self.append(&mut step).await {
                     // Nor does a full disk: deleting makes room.
                     Err(error) if self.broken.is_none() && !matches!(error, StoreError::Unavailable(_)) => {
+                        // A restart finds the session as it was; until then there is nothing that could go on.
+                        self.end_agent(self.end_grace).await;
+                        self.log.close();
                         Err(error)
                     }
                     _ => self.finish_delete(&by).await,
@@ -289,6 +293,11 @@ impl SessionActor {
     /// A refusal too is answered only when all before it is committed: the caller may look into the log next.
     async fn answer_when_committed<T>(&mut self, reply: Reply<T>, result: Result<T, Refusal>) {
         let committed = self.committed(Waiting::WhileItWrites).await;
+        if let Err(error) = &committed
+            && self.log.head().failed
+        {
+            self.log_failed(error);
+        }
         // A caller that has left does not want the answer; what was done stays done.
         let _ = reply.send(committed.map_err(Refusal::Store).and(result));
     }
@@ -301,6 +310,8 @@ impl SessionActor {
         let committed = match appended {
             // Log first: the agent acts, and callers are woken, only on what a restarted gateway would know.
             Ok(()) if !commands.is_empty() || news.is_some() => self.committed(Waiting::ForRoom).await,
+            // What was taken before may have failed since: an agent must not go on that nobody hears.
+            Ok(()) if self.log.head().failed => Err(StoreError::failed("a commit failed")),
             appended => appended,
         };
         if let Err(error) = committed {
@@ -339,6 +350,14 @@ impl SessionActor {
     }
 }
 
+/// However the task ends, a panic included: nobody waits for the session any more.
+impl Drop for SessionActor {
+    fn drop(&mut self) {
+        self.log.close();
+        self.leave_registry();
+    }
+}
+
 /// The next thing from a caller or the agent, in fair turns.
 async fn next_input(
     commands: &mut mpsc::Receiver<Command>,
@@ -354,11 +373,12 @@ async fn next_input(
 
 async fn sleep_until(moment: Option<Instant>) {
     match moment {
+        // A timer is never ready when it is made, and each turn of the loop makes one: under a flood it would never be.
+        Some(moment) if moment <= Instant::now() => {}
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
     }
 }
 
-async fn sleep(span: Option<Duration>) {
-    tokio::time::sleep(span.unwrap_or_default()).await;
-}
+#[cfg(test)]
+mod tests;

@@ -270,7 +270,11 @@ impl SessionHandle {
     pub async fn turn_ended(&self, turn: TurnId) -> Result<Turn, Refusal> {
         let mut status = self.status.clone();
         status.wait_for(|status| status.turn != Some(turn)).await.map_err(|_| self.gone())?;
-        self.turn(turn).await
+        let turn = self.turn(turn).await?;
+        if turn.ended_at.is_none() {
+            return Err(Refusal::Store(StoreError::failed("the turn's end could not be written")));
+        }
+        Ok(turn)
     }
 
     /// One permission, as committed.

@@ -298,6 +298,12 @@ impl SessionLog {
         self.shared.head.send_modify(|head| head.committed = last);
     }
 
+    /// Gives back the memory of the recent events, which are read from the store from then on: for a session that
+    /// hibernates, of which there may be thousands.
+    pub fn release_tail(&self) {
+        *self.lock_tail() = Tail::default();
+    }
+
     /// Tells that a commit failed. For the store's writer only.
     pub fn failed(&self) {
         self.shared.head.send_modify(|head| head.failed = true);

@@ -1,6 +1,6 @@
 //! All sessions of this gateway.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -160,17 +160,20 @@ impl Registry {
     /// A place among the running agents: a free one, else the longest idle agent's, which is let go. `None` when all
     /// are busy.
     pub(super) async fn place_for_agent(&self) -> Option<OwnedSemaphorePermit> {
+        let mut asked = HashSet::new();
         for _ in 0..PLACE_ATTEMPTS {
             if let Ok(place) = Arc::clone(&self.shared.running).try_acquire_owned() {
                 return Some(place);
             }
             let idle = {
                 let sessions = self.lock();
-                let idle = sessions.values().filter_map(|session| Some((session.idle_since()?, session)));
+                let idle = sessions.values().filter(|session| !asked.contains(&session.id()));
+                let idle = idle.filter_map(|session| Some((session.idle_since()?, session)));
                 idle.min_by_key(|(since, _)| *since).map(|(_, session)| session.clone())
-            };
-            // It may refuse, being no longer idle, or another may be faster with the place: then once more.
-            if let Err(refusal) = idle?.hibernate().await {
+            }?;
+            asked.insert(idle.id());
+            // It may refuse, being busy meanwhile, or another may be faster with the place: then the next one.
+            if let Err(refusal) = idle.hibernate().await {
                 tracing::debug!(%refusal, "an idle agent was not let go");
             }
         }

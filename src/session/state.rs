@@ -219,12 +219,12 @@ impl Machine {
         let mut changes = Vec::with_capacity(1 + step.turns.len() + step.permissions.len());
         if step.session_changed {
             self.record.snapshot.updated_at = step.now;
-            let mut record = self.record.clone();
             // The prompt can be megabytes; the turn's own record has it.
-            if let Some(turn) = &mut record.snapshot.current_turn {
-                turn.prompt = None;
+            let prompt = self.record.snapshot.current_turn.as_mut().and_then(|turn| turn.prompt.take());
+            changes.push(Change::Session(Box::new(self.record.clone())));
+            if let Some(turn) = &mut self.record.snapshot.current_turn {
+                turn.prompt = prompt;
             }
-            changes.push(Change::Session(Box::new(record)));
         }
         changes.extend(step.turns.drain(..).map(|turn| Change::Turn(Box::new(turn))));
         changes.extend(step.permissions.drain(..).map(|permission| Change::Permission(Box::new(permission))));
@@ -380,7 +380,7 @@ impl Machine {
     }
 
     /// A session without an agent is not refused: it can be woken.
-    fn refuse_while_busy(&self) -> Result<(), Refusal> {
+    pub(super) fn refuse_while_busy(&self) -> Result<(), Refusal> {
         match self.phase {
             Phase::Deleting => Err(Refusal::Busy("it is being deleted")),
             Phase::Starting if self.current_turn().is_none() => Err(Refusal::Busy("it is starting")),

@@ -11,6 +11,7 @@ mod ends;
 mod hostile;
 mod idempotency;
 mod openapi;
+mod outcomes;
 mod permissions;
 mod plan;
 mod problems;

@@ -331,6 +331,17 @@ impl Session<'_> {
         self.gander.post(&path, &json!({"decision": decision}), StatusCode::OK).await
     }
 
+    /// PATCH; the status must be 200.
+    pub(crate) async fn patch(&self, body: &Value) -> Value {
+        answer(self.gander.request(Method::PATCH, &self.path("")).json(body), StatusCode::OK).await
+    }
+
+    /// Cancels a turn; the status must be 202.
+    pub(crate) async fn cancel(&self, turn: &Value) -> Value {
+        let path = self.path(&format!("/turns/{}/cancel", text(&turn["id"])));
+        answer(self.gander.request(Method::POST, &path), StatusCode::ACCEPTED).await
+    }
+
     /// Deletes it; the status must be 204.
     pub(crate) async fn delete(&self) {
         let response = self.gander.request(Method::DELETE, &self.path("")).send().await.unwrap();
@@ -393,17 +404,4 @@ pub(crate) async fn until_async<F: Future<Output = bool>>(what: &str, mut condit
 pub(crate) fn offered_tools(model_call: &Value) -> Vec<String> {
     let tools = model_call["tools"].as_array().cloned().unwrap_or_default();
     tools.iter().map(|tool| text(&tool["function"]["name"])).collect()
-}
-
-impl Session<'_> {
-    /// PATCH; the status must be 200.
-    pub(crate) async fn patch(&self, body: &Value) -> Value {
-        answer(self.gander.request(Method::PATCH, &self.path("")).json(body), StatusCode::OK).await
-    }
-
-    /// Cancels a turn; the status must be 202.
-    pub(crate) async fn cancel(&self, turn: &Value) -> Value {
-        let path = self.path(&format!("/turns/{}/cancel", text(&turn["id"])));
-        answer(self.gander.request(Method::POST, &path), StatusCode::ACCEPTED).await
-    }
 }

@@ -22,6 +22,13 @@ pub(super) struct GooseAgent {
     pub(super) mark: Arc<Mutex<DescendantSnapshot>>,
 }
 
+/// An agent that nobody holds, or whose start fails halfway, must not run on: the reader would keep it.
+impl Drop for GooseAgent {
+    fn drop(&mut self) {
+        self.control.kill();
+    }
+}
+
 impl Agent for GooseAgent {
     fn send(&self, command: AgentCommand) -> Result<(), AgentGone> {
         self.connection.send(command)
@@ -67,15 +74,14 @@ pub(super) async fn set_again(
         option.and_then(|option| option.current_value.clone())
     };
     let mut options = loaded.config_options.clone();
-    // The mode in any case: its answer is what proves it.
-    let wanted = [("provider", spec.provider.clone()), ("model", spec.model.clone())]
-        .into_iter()
-        .filter_map(|(id, value)| {
-            Some((id, value.filter(|value| current(&options, id).as_ref() != Some(value))?))
-        })
-        .chain([("mode", spec.mode.as_str().to_owned())])
-        .collect::<Vec<_>>();
-    for (id, value) in wanted {
+    let mode = Some(spec.mode.as_str().to_owned());
+    for (id, value) in [("provider", spec.provider.clone()), ("model", spec.model.clone()), ("mode", mode)] {
+        let Some(value) = value else { continue };
+        // Compared only now: another provider brings another model. The mode is set in any case: its answer is what
+        // proves it.
+        if id != "mode" && current(&options, id).as_ref() == Some(&value) {
+            continue;
+        }
         let (done, answer) = oneshot::channel();
         let gone = || AgentFailure {
             class: TurnErrorClass::AgentExited,

@@ -172,7 +172,7 @@ fn gooses_answers_are_classified() {
             -32603,
             "Internal error: Error getting agent reply: Provider not set",
             TurnErrorClass::ProviderNotConfigured,
-            None,
+            Some("no provider is set up for the agent, or its key is missing"),
         ),
         (
             -32603,

@@ -7,7 +7,7 @@
 //! So a chunk that may be goose's is held until the next event that tells, a moment later, and no other is.
 
 use crate::goose::outcome::{self, OwnWords};
-use crate::session::agent::{AgentEvent, AgentEvents, AgentFailure};
+use crate::session::agent::{AgentEvent, AgentEvents, AgentFailure, Notice};
 
 /// Tells the model's words from goose's.
 #[derive(Default)]
@@ -15,6 +15,8 @@ pub(super) struct Speech {
     /// The agent's id of the message that was last spoken of.
     last_message: Option<String>,
     held: Option<Held>,
+    /// What goose said outside of any message about a failure: it counts if nothing comes after it.
+    said: Option<OwnWords>,
 }
 
 /// A chunk that may be goose's.
@@ -47,7 +49,15 @@ impl Speech {
                 }
             }
         }
+        if let Some(said) = self.said.take() {
+            match event {
+                AgentEvent::PromptFinished { .. } => event = said.end(event),
+                ref event if is_aside(event) => self.said = Some(said),
+                _ => {}
+            }
+        }
         match event {
+            AgentEvent::Notice(notice) => Some(AgentEvent::Notice(self.status(notice))),
             AgentEvent::MessageChunk { message_id, text } => {
                 let words = self.may_be_own(message_id.as_deref(), &text);
                 self.spoken(message_id.as_deref());
@@ -62,6 +72,21 @@ impl Speech {
                 Some(event)
             }
             event => Some(event),
+        }
+    }
+
+    /// goose's status messages are its own in any case.
+    fn status(&mut self, notice: Notice) -> Notice {
+        if notice.code != "agent-status" {
+            return notice;
+        }
+        match outcome::own_words(&notice.message) {
+            Some(words @ OwnWords::Failure(_)) => {
+                let notice = words.notice();
+                self.said = Some(words);
+                notice
+            }
+            _ => notice,
         }
     }
 

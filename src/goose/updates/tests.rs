@@ -228,7 +228,7 @@ fn errors_are_said_without_what_is_the_providers() {
             "Internal error: Error getting agent reply: Provider not set",
             (
                 TurnErrorClass::ProviderNotConfigured,
-                "Internal error: Error getting agent reply: Provider not set",
+                "no provider is set up for the agent, or its key is missing",
             ),
         ),
         (

@@ -17,12 +17,14 @@ use crate::session::turn::TurnErrorClass;
 
 impl SessionActor {
     /// Makes sure of a place among the running agents, should one have to be started.
-    pub(super) async fn has_place(&mut self) -> bool {
-        if self.machine.has_agent() || self.machine.is_deleting() || self.child.permit.is_some() {
-            return true;
+    pub(super) async fn take_place(&mut self) -> Result<(), Refusal> {
+        // First, so that what is refused anyway holds no place and has no other agent let go.
+        self.machine.refuse_while_busy()?;
+        if !self.machine.has_agent() && self.child.permit.is_none() {
+            let place = self.registry.place_for_agent().await;
+            self.child.permit = Some(place.ok_or(Refusal::AtCapacity)?);
         }
-        self.child.permit = self.registry.place_for_agent().await;
-        self.child.permit.is_some()
+        Ok(())
     }
 
     /// Gives back the place of an agent that is not to be started after all.
@@ -52,9 +54,15 @@ impl SessionActor {
             events_in,
             cancel,
         );
+        // A task of its own within the one that reports: also a launcher that panics is reported.
+        let launch = self.tasks.spawn(launch);
         let reports = self.reports.sender.clone();
         self.tasks.spawn(async move {
-            let result = launch.await;
+            let result = launch.await.unwrap_or_else(|error| {
+                tracing::error!(%error, "starting an agent failed");
+                let detail = "the agent's start failed within the gateway".into();
+                Err(LaunchError::Failed { detail, stderr_tail: None })
+            });
             // Nobody listens only when the actor has panicked; the agent then ends as its handle is dropped.
             let _ = reports.send(Finished::Launch(result)).await;
         });
@@ -121,14 +129,16 @@ impl SessionActor {
     /// The adapter ended without saying so.
     pub(super) async fn channel_closed(&mut self) -> Next {
         self.child.listening = false;
-        if self.child.agent.is_none() {
-            return Next::GoOn;
-        }
         let exit = AgentExit {
             how: "the connection was lost".into(),
             stderr_tail: String::new(),
             class: TurnErrorClass::AgentExited,
         };
+        if self.child.agent.is_none() {
+            // Of an agent whose start is still to be told it may be the only sign of its end.
+            self.child.early_exit.get_or_insert(exit);
+            return Next::GoOn;
+        }
         self.agent_events(vec![AgentEvent::Exited(exit)]).await
     }
 
@@ -183,7 +193,9 @@ impl SessionActor {
             let code = "processes-killed".into();
             self.machine.notice(&mut step, Notice { level: NoticeLevel::Warning, code, message });
         }
-        self.finish_step(step).await
+        let next = self.finish_step(step).await;
+        self.log.release_tail();
+        next
     }
 
     pub(super) fn agent_gone(&mut self) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::storage::Waiting;
-use super::{Finished, Next, SessionActor};
+use super::{Child, Finished, Next, SessionActor};
 use crate::session::id::Timestamp;
 use crate::session::log::StoreError;
 use crate::session::snapshot::SessionState;
@@ -17,14 +17,17 @@ impl SessionActor {
             tracing::error!(session = %self.log.session(), %error, "the session's log cannot be written: the agent is ended");
             self.broken = Some(error.clone());
             self.log.failed();
-            self.child.cancel.cancel();
-            self.child.events.close();
-            self.agent_gone();
             self.status.send_modify(|status| {
                 status.state = SessionState::Failed;
                 status.turn = None;
+                status.idle_since = None;
             });
         }
+        // Each time: the agent's start may have been on its way here the first time.
+        self.child.cancel.cancel();
+        self.child.events.close();
+        self.child.listening = false;
+        self.agent_gone();
         Next::GoOn
     }
 
@@ -46,7 +49,8 @@ impl SessionActor {
         if let Some(agent) = self.child.agent.take() {
             agent.end(grace).await;
         }
-        self.child.permit = None;
+        // With what it had said and nobody has taken yet: that would open again what is closed now.
+        self.child = Child::none();
     }
 
     pub(super) async fn finish_delete(&mut self, by: &str) -> Result<(), StoreError> {

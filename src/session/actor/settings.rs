@@ -18,12 +18,8 @@ impl SessionActor {
         patch: SessionPatch,
         reply: Reply<Snapshot>,
     ) -> Next {
-        if !self.has_place().await {
-            let _ = reply.send(Err(Refusal::AtCapacity));
-            return Next::GoOn;
-        }
-        if let Err(refusal) = self.machine.begin_patch() {
-            self.give_back_unused_place();
+        let begun = self.take_place().await.and_then(|()| self.machine.begin_patch());
+        if let Err(refusal) = begun {
             let _ = reply.send(Err(refusal));
             return Next::GoOn;
         }

@@ -57,6 +57,21 @@ async fn nothing_is_seen_before_it_is_committed() {
 }
 
 #[tokio::test]
+async fn a_released_tail_is_read_from_the_store() {
+    let (_dir, store) = fresh();
+    let mut session = Writing::new(&store).await;
+    session.append(3, Vec::new()).await.unwrap();
+    session.committed().await.unwrap();
+    let read = async || session.log.read(EventId(0)).await.unwrap().unwrap();
+    let in_memory = read().await;
+    assert!(Arc::ptr_eq(&in_memory, &read().await));
+    session.log.release_tail();
+    let stored = read().await;
+    assert!(!Arc::ptr_eq(&in_memory, &stored), "it is in memory still");
+    assert_eq!(in_memory, stored);
+}
+
+#[tokio::test]
 async fn a_flood_delays_no_other_session() {
     let (_dir, store) = fresh();
     let (mut flooding, mut quiet) = (Writing::new(&store).await, Writing::new(&store).await);

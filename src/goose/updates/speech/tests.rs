@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::session::agent::{ContextUsage, ModelCallUsage, Notice};
+use crate::session::agent::{ContextUsage, ModelCallUsage, NoticeLevel};
 use crate::session::id::TurnId;
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::TurnErrorClass;
@@ -148,4 +148,18 @@ fn an_agent_that_dies_leaves_nothing_unsaid() {
         class: TurnErrorClass::AgentExited,
     });
     assert_eq!(heard([chunk(OWN, ERROR), exit.clone()]), [notice(ERROR), exit]);
+}
+
+#[test]
+fn a_failure_told_as_a_status_counts_when_nothing_follows() {
+    const TOO_LONG: &str = "Unable to continue: Context limit still exceeded after compaction. Try x.";
+    let status = |text: &str| {
+        let (code, message) = ("agent-status".to_owned(), text.to_owned());
+        AgentEvent::Notice(Notice { level: NoticeLevel::Info, code, message })
+    };
+    let passed = heard([status("compacting"), status(TOO_LONG), aside(), end("end_turn")]);
+    assert_eq!(passed[..3], [status("compacting"), notice(TOO_LONG), aside()]);
+    assert_eq!(ended(&passed), Err(TurnErrorClass::ProviderRejected));
+    let passed = heard([status(TOO_LONG), steer(), chunk("c1", "Yes."), end("end_turn"), end("end_turn")]);
+    assert_eq!(passed[1..], [steer(), chunk("c1", "Yes."), end("end_turn"), end("end_turn")]);
 }
