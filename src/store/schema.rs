@@ -4,7 +4,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
@@ -90,6 +91,12 @@ pub enum OpenError {
     Thread(io::Error),
 }
 
+/// How long the folder's lock is waited for. A gander that was killed while it started a process leaves that process
+/// the lock until it runs its program, so the one that starts next can find it taken for a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long until the lock is tried again.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
 /// How careful a commit is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
@@ -109,10 +116,14 @@ pub(super) fn lock(dir: &Path) -> Result<File, OpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(file_error(dir))?;
     let path = dir.join(LOCK);
     let file = private_file(&path).map_err(file_error(&path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse { dir: dir.to_owned() }),
-        Err(errno) => Err(OpenError::File { path, source: errno.into() }),
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::InUse { dir: dir.to_owned() }),
+            Err(errno) => return Err(OpenError::File { path, source: errno.into() }),
+        }
     }
 }
 
