@@ -1,28 +1,28 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
 mod agent;
+mod program;
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
+use self::program::ProgramStamp;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
 use crate::goose::updates::GooseUpdates;
-use crate::goose::version::{self, Version};
+use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
     Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
@@ -31,11 +31,6 @@ use crate::session::agent::{
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
 use crate::shutdown::Tasks;
-
-/// How long `goose --version` may take.
-const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of its answer is read, in bytes.
-const VERSION_BYTES: u64 = 4096;
 
 /// What every goose is started with.
 pub(super) struct GooseSettings {
@@ -71,77 +66,9 @@ struct Shared {
     versions: Mutex<HashMap<ProgramStamp, Version>>,
 }
 
-/// A program file as it was when its version was asked.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct ProgramStamp {
-    path: PathBuf,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-}
-
 impl GooseLauncher {
     pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
         Self { shared: Arc::new(Shared { settings, spawner, tasks, versions: Mutex::default() }) }
-    }
-
-    /// Finds goose and looks whether it is new enough. The error is for people, without a path.
-    pub(super) async fn find(&self) -> Result<(PathBuf, Version), LaunchError> {
-        let Some(program) = (self.shared.settings.find_program)() else {
-            return Err(failed("goose was not found: set goose.command to its path"));
-        };
-        let version = self.version_of(&program).await?;
-        if version.is_supported() {
-            return Ok((program, version));
-        }
-        Err(failed(format!("goose {version} is too old: gander needs {} or later", version::OLDEST)))
-    }
-
-    async fn version_of(&self, program: &Path) -> Result<Version, LaunchError> {
-        let file = tokio::fs::metadata(program).await.map_err(|error| {
-            tracing::error!(program = %program.display(), %error, "goose cannot be read");
-            not_made("goose cannot be read: see goose.command", &error)
-        })?;
-        let stamp = ProgramStamp {
-            path: program.to_owned(),
-            inode: file.ino(),
-            length: file.len(),
-            modified: (file.mtime(), file.mtime_nsec()),
-        };
-        let known = self.shared.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&stamp).copied();
-        if let Some(version) = known {
-            return Ok(version);
-        }
-        let answer = tokio::time::timeout(VERSION_TIMEOUT, self.ask_version(program)).await;
-        let answer = answer.map_err(|_| failed("goose did not tell its version"))??;
-        let version = Version::find(&answer)
-            .ok_or_else(|| failed("what goose.command names does not tell a version as goose does"))?;
-        let mut versions = self.shared.versions.lock().unwrap_or_else(PoisonError::into_inner);
-        // A program that is replaced often must not fill the memory.
-        if versions.len() > 16 {
-            versions.clear();
-        }
-        versions.insert(stamp, version);
-        Ok(version)
-    }
-
-    async fn ask_version(&self, program: &Path) -> Result<String, LaunchError> {
-        let path = self.shared.settings.launch.inherited.iter().filter(|(name, _)| name == "PATH");
-        let spec = ProcessSpec {
-            program: program.to_owned(),
-            arguments: vec!["--version".into()],
-            environment: path.map(|(name, value)| (name.into(), value.into())).collect(),
-            cwd: PathBuf::from("/"),
-        };
-        let child = self.shared.spawner.spawn(spec).await.map_err(|error| not_spawned(&error))?;
-        let control = child.control();
-        drop(child.stdin);
-        let mut answer = Vec::new();
-        let read = child.stdout.take(VERSION_BYTES).read_to_end(&mut answer).await;
-        control.kill();
-        control.exited().await;
-        read.map_err(|_| failed("goose did not tell its version"))?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
     async fn launch(

@@ -1,0 +1,236 @@
+//! Any inputs in any order: what was begun is ended once, and the snapshot is what the events say.
+
+use std::collections::{HashMap, HashSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Input {
+    Started,
+    StartFailed,
+    Prompt,
+    Cancel,
+    Answer(usize, Decision),
+    Expire,
+    Patch,
+    Text(u8),
+    Call(u8),
+    Update(u8, Option<ToolCallStatus>),
+    Output(u8),
+    Ask(u8, bool),
+    Withdraw(u8),
+    Finish(bool),
+    Exit,
+    Restart,
+    Hibernate,
+    Delete,
+}
+
+fn input() -> impl Strategy<Value = Input> {
+    let status = prop_oneof![
+        Just(None),
+        Just(Some(ToolCallStatus::InProgress)),
+        Just(Some(ToolCallStatus::Completed)),
+        Just(Some(ToolCallStatus::Failed)),
+        Just(Some(ToolCallStatus::Skipped)),
+    ];
+    prop_oneof![
+        4 => Just(Input::Started),
+        1 => Just(Input::StartFailed),
+        8 => Just(Input::Prompt),
+        3 => Just(Input::Cancel),
+        6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
+        2 => Just(Input::Expire),
+        2 => Just(Input::Patch),
+        6 => (0..3u8).prop_map(Input::Text),
+        6 => (0..4u8).prop_map(Input::Call),
+        6 => (0..5u8, status).prop_map(|(id, status)| Input::Update(id, status)),
+        3 => (0..5u8).prop_map(Input::Output),
+        6 => (0..5u8, any::<bool>()).prop_map(|(id, plan)| Input::Ask(id, plan)),
+        1 => (0..8u8).prop_map(Input::Withdraw),
+        6 => any::<bool>().prop_map(Input::Finish),
+        1 => Just(Input::Exit),
+        1 => Just(Input::Restart),
+        2 => Just(Input::Hibernate),
+        1 => Just(Input::Delete),
+    ]
+}
+
+fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
+    walk.now += 7;
+    match *input {
+        Input::Started => walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new())),
+        Input::StartFailed => {
+            let error = LaunchError::Failed { detail: "no".into(), stderr_tail: None };
+            walk.step(|machine, step| machine.start_failed(step, &error));
+        }
+        Input::Prompt => {
+            let prompt = Prompt::Text("x".into());
+            let _ = walk.step(|machine, step| machine.prompt(step, TurnId::new(), "a".into(), prompt));
+        }
+        Input::Cancel => {
+            if let Some(turn) = walk.machine.current_turn() {
+                let _ = walk.step(|machine, step| machine.cancel(step, "a".into(), turn));
+            }
+        }
+        Input::Answer(index, decision) => {
+            let pending = walk.machine.snapshot().pending_permissions.get(index).map(|pending| pending.id);
+            if let Some(id) = pending {
+                walk.step(|machine, step| machine.answer(step, "a".into(), id, answer(decision))).unwrap();
+            }
+        }
+        Input::Expire => walk.step(Machine::expire),
+        Input::Patch => {
+            let patch = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
+            walk.step(|machine, step| {
+                if machine.begin_patch().is_ok() {
+                    machine.apply_patch(step, "a".into(), &patch).unwrap();
+                }
+            });
+        }
+        Input::Text(id) => walk.agent(chunk(Some(&id.to_string()), "text")),
+        Input::Call(id) => walk.call(&id.to_string()),
+        Input::Update(id, status) => {
+            let title = Some(format!("step {}", walk.now));
+            walk.agent(AgentEvent::ToolCallUpdated(ToolCall {
+                id: id.to_string(),
+                status,
+                title,
+                ..ToolCall::default()
+            }));
+        }
+        Input::Output(id) => walk.agent(AgentEvent::ToolOutput {
+            tool_call_id: id.to_string(),
+            stream: "stdout".into(),
+            text: "text".into(),
+            truncated: false,
+        }),
+        Input::Ask(id, plan) => {
+            *asked += 1;
+            walk.agent(ask(&id.to_string(), &format!("r{asked}"), plan));
+        }
+        Input::Withdraw(reply) => {
+            walk.agent(AgentEvent::PermissionWithdrawn(ReplyToken(format!("r{reply}"))));
+        }
+        Input::Finish(well) => {
+            if let Some(turn) = walk.machine.current_turn() {
+                let failure = AgentFailure {
+                    class: TurnErrorClass::AgentError,
+                    code: Some(-32603),
+                    message: "no".into(),
+                };
+                let result = if well { Ok("end_turn".into()) } else { Err(failure) };
+                walk.agent(AgentEvent::PromptFinished { turn, result });
+            }
+        }
+        Input::Exit => walk.agent(AgentEvent::Exited(AgentExit {
+            how: "exit code 1".into(),
+            stderr_tail: String::new(),
+            class: TurnErrorClass::AgentExited,
+        })),
+        Input::Restart => {
+            let record = walk.machine.record().clone();
+            let last = record.snapshot.last_event_id;
+            walk.machine = Machine::restore(record, last, BOUNDS);
+            walk.step(Machine::gateway_restarted);
+        }
+        Input::Hibernate => {
+            let _ = walk.step(|machine, _| machine.hibernate());
+        }
+        Input::Delete => {
+            let _ = walk.step(|machine, step| machine.begin_delete(step, "a"));
+        }
+    }
+}
+
+/// What is open according to the events alone.
+#[derive(Default)]
+struct Ledger {
+    turns: HashMap<TurnId, bool>,
+    calls: HashMap<String, bool>,
+    permissions: HashMap<PermissionId, bool>,
+}
+
+impl Ledger {
+    fn read(&mut self, kind: EventKind, turn: Option<TurnId>, body: &EventBody) {
+        match (kind, body) {
+            (EventKind::TurnStarted, EventBody::Turn { turn, .. }) => {
+                assert!(self.turns.values().all(|open| !open), "two turns run");
+                assert!(self.turns.insert(turn.id, true).is_none());
+            }
+            (kind, EventBody::Turn { turn, .. }) => {
+                assert!(kind.ends_turn());
+                assert_eq!(self.turns.insert(turn.id, false), Some(true), "a turn ends once");
+            }
+            (EventKind::ToolCallStarted, EventBody::ToolCall { tool_call }) => {
+                assert_ne!(self.calls.insert(tool_call.id.clone(), true), Some(true), "a call begins once");
+            }
+            (EventKind::ToolCallFinished, EventBody::ToolCall { tool_call }) => {
+                assert_eq!(self.calls.insert(tool_call.id.clone(), false), Some(true), "a call ends once");
+            }
+            (EventKind::PermissionRequested, EventBody::Permission { permission }) => {
+                assert!(self.permissions.insert(permission.id, true).is_none());
+            }
+            (EventKind::PermissionResolved, EventBody::Permission { permission }) => {
+                assert_eq!(
+                    self.permissions.insert(permission.id, false),
+                    Some(true),
+                    "a question is decided once"
+                );
+            }
+            _ => {}
+        }
+        if let Some(turn) = turn
+            && !kind.ends_turn()
+        {
+            assert_eq!(self.turns.get(&turn), Some(&true), "{kind:?} outside its turn");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_in_whatever_order(inputs in proptest::collection::vec(input(), 1..120)) {
+        let mut walk = Walk::new();
+        let mut asked = 0;
+        for input in inputs {
+            apply(&mut walk, &input, &mut asked);
+        }
+        let mut ledger = Ledger::default();
+        for (kind, turn, body) in &walk.events {
+            ledger.read(*kind, *turn, body);
+        }
+        let snapshot = walk.machine.snapshot().clone();
+        // The counter that ids are given from counts every event.
+        prop_assert_eq!(snapshot.last_event_id.0, walk.events.len() as u64);
+        // What the snapshot shows as open is what the events leave open.
+        let open_turns = ledger.turns.iter().filter(|(_, open)| **open).map(|(id, _)| *id).collect::<Vec<_>>();
+        prop_assert_eq!(open_turns, snapshot.current_turn.iter().map(|turn| turn.id).collect::<Vec<_>>());
+        prop_assert_eq!(
+            ledger.calls.iter().filter(|(_, open)| **open).map(|(id, _)| id.clone()).collect::<HashSet<_>>(),
+            snapshot.open_tool_calls.iter().map(|call| call.id.clone()).collect::<HashSet<_>>()
+        );
+        prop_assert_eq!(
+            ledger.permissions.iter().filter(|(_, open)| **open).map(|(id, _)| *id).collect::<HashSet<_>>(),
+            snapshot.pending_permissions.iter().map(|pending| pending.id).collect::<HashSet<_>>()
+        );
+        // Every question has exactly one answer, or is still pending, or died with the agent.
+        let mut answered = HashSet::new();
+        for command in &walk.commands {
+            if let AgentCommand::AnswerPermission { reply, .. } = command {
+                prop_assert!(answered.insert(reply.clone()), "two answers to {reply:?}");
+            }
+        }
+        // Once there is no agent nothing stays open.
+        walk.agent(AgentEvent::Exited(AgentExit {
+            how: "exit code 0".into(),
+            stderr_tail: String::new(),
+            class: TurnErrorClass::AgentExited,
+        }));
+        let snapshot = walk.machine.snapshot();
+        prop_assert!(snapshot.current_turn.is_none());
+        prop_assert!(snapshot.open_tool_calls.is_empty() && snapshot.pending_permissions.is_empty());
+    }
+}
