@@ -14,7 +14,7 @@ use crate::session::log::StoreError;
 use crate::session::run::Run;
 
 /// Runs that are kept, of all sessions together.
-const KEPT_RUNS: usize = 32;
+const KEPT_RUNS: usize = 8;
 /// A larger run is not kept, so that what is kept has a bound. In bytes; a usual run has a quarter of it.
 const LARGEST_KEPT: usize = 1024 * 1024;
 

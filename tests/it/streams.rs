@@ -368,9 +368,9 @@ async fn readers_that_stop_hold_up_nobody_and_cost_no_memory() {
     assert_eq!((&ended["state"], &ended["last_event_id"]), (&json!("completed"), &json!(last)));
     // Its start, the change of state, the chunks, and its end at least.
     assert!(last - head >= EVENTS + 3, "{last}");
-    // What may be held: 4 MiB in the queue and about as much on its way through it, 1 MiB of tail, the batches of one
-    // read (256 KiB of lines, 16 may wait), the database's caches and its log's index, and what the allocator keeps of
-    // all that. A leak of the events would be `bytes`; one for each stopped reader 20 times that.
+    // What may be held: 4 MiB in the queue and about as much on its way through it, 2 MiB of tail and as much of the
+    // order of all events, 8 shared reads (usually 256 KiB each), the batches of one read (256 KiB of lines, 8 may
+    // wait), the database's caches and its log's index, and what the allocator keeps of all that. A leak of the events would be `bytes`; one for each stopped reader 20 times that.
     let grown = resident_kib(gander.pid()).saturating_sub(before) * 1024;
     let bound = 40 * 1024 * 1024;
     assert!(bytes > bound + bound / 4, "{bytes} bytes of events prove nothing");
