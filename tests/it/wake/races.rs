@@ -26,7 +26,7 @@ impl NotedAgent {
         let at = dir.path().display();
         let script = format!(
             "#!/bin/sh\nif [ \"$1\" = acp ]; then\n  echo start >> {at}/starts\n  \
-             if [ -e {at}/broken ]; then echo 'no disk here' >&2; exit 7; fi\nfi\nexec {} \"$@\"\n",
+             if [ -e {at}/broken ]; then echo 'no disk here' >&2; exit 7; fi\nfi\nexec '{}' \"$@\"\n",
             fake_agent().display()
         );
         let path = dir.path().join("goose");
