@@ -20,6 +20,12 @@ pub(crate) enum Against {
     Added,
 }
 
+#[derive(Debug, Serialize)]
+struct Comparison {
+    against: Against,
+    value: f64,
+}
+
 /// One figure, once per round.
 #[derive(Debug, Serialize)]
 struct Figure {
@@ -41,7 +47,7 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     bare: Option<Figure>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    against: Option<(Against, f64)>,
+    compared: Option<Comparison>,
 }
 
 /// The figures of one bench.
@@ -67,7 +73,7 @@ impl Report {
     /// A figure of gander alone.
     pub(crate) fn alone(&mut self, what: impl Into<String>, unit: &'static str, gander: Vec<f64>) {
         let gander = Figure::new(gander);
-        self.rows.push(Row { what: what.into(), unit, gander, bare: None, against: None });
+        self.rows.push(Row { what: what.into(), unit, gander, bare: None, compared: None });
         self.machine.look_again();
     }
 
@@ -81,12 +87,12 @@ impl Report {
         against: Against,
     ) {
         let (gander, bare) = (Figure::new(gander), Figure::new(bare));
-        let compared = match against {
+        let value = match against {
             Against::Ratio => gander.median / bare.median,
             Against::Added => gander.median - bare.median,
         };
-        let against = Some((against, compared));
-        self.rows.push(Row { what: what.into(), unit, gander, bare: Some(bare), against });
+        let compared = Some(Comparison { against, value });
+        self.rows.push(Row { what: what.into(), unit, gander, bare: Some(bare), compared });
         self.machine.look_again();
     }
 
@@ -99,14 +105,14 @@ impl Report {
         for row in &self.rows {
             let (lowest, highest) = extremes(&row.gander.rounds);
             let bare = row.bare.as_ref().map(|bare| shown(bare.median)).unwrap_or_default();
-            let against = match row.against {
-                Some((Against::Ratio, ratio)) => format!("1/{:.1}", 1.0 / ratio),
-                Some((Against::Added, added)) => format!("adds {}", shown(added)),
+            let compared = match &row.compared {
+                Some(Comparison { against: Against::Ratio, value }) => format!("1/{:.1}", 1.0 / value),
+                Some(Comparison { against: Against::Added, value }) => format!("adds {}", shown(*value)),
                 None => String::new(),
             };
             writeln!(
                 out,
-                "| {} | {} | {} | {} – {} | {bare} | {against} |",
+                "| {} | {} | {} | {} – {} | {bare} | {compared} |",
                 row.what,
                 row.unit,
                 shown(row.gander.median),
