@@ -149,7 +149,8 @@ impl Setup {
         keep(lines, Arc::clone(&welcome));
         let token =
             std::fs::read_to_string(dir.path().join("storage/token")).unwrap_or_default().trim().to_owned();
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        // gander closes connections that are idle for long: one of them must not be taken for the next request.
+        let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         Gander { process, address, token, client, dir, log, welcome, model, tasks }
     }
 }
