@@ -1,6 +1,5 @@
 //! One start of goose for `gander check`, outside of any gateway.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tokio::sync::mpsc;
@@ -42,13 +41,9 @@ pub struct Trial {
 
 async fn try_session(launcher: &GooseLauncher, config: &Config) -> Result<AgentFacts, LaunchError> {
     let spec = LaunchSpec {
-        cwd: None,
-        mode: config.goose.mode,
         provider: config.goose.provider.clone(),
         model: config.goose.model.clone(),
-        builtins: None,
-        disabled_extensions: Vec::new(),
-        env: BTreeMap::new(),
+        ..LaunchSpec::new(config.goose.mode)
     };
     let (events, mut said) = mpsc::channel(1);
     let start =

@@ -158,16 +158,13 @@ mod tests {
 
     fn spec() -> LaunchSpec {
         LaunchSpec {
-            cwd: None,
-            mode: Mode::Approve,
             provider: Some("openai".into()),
-            model: None,
-            builtins: None,
             disabled_extensions: vec!["memory".into()],
             env: BTreeMap::from([
                 ("GOOSE_MAX_TURNS".into(), "9".into()),
                 ("GOOSE_TEMPERATURE".into(), "0".into()),
             ]),
+            ..LaunchSpec::new(Mode::Approve)
         }
     }
 

@@ -82,6 +82,22 @@ pub struct LaunchSpec {
     pub env: BTreeMap<String, String>,
 }
 
+impl LaunchSpec {
+    /// In a folder of the session's own, with the agent's provider and the server's extensions.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        Self {
+            cwd: None,
+            mode,
+            provider: None,
+            model: None,
+            builtins: None,
+            disabled_extensions: Vec::new(),
+            env: BTreeMap::new(),
+        }
+    }
+}
+
 /// The agent's own id of a session, by which another of its processes goes on with it. For the adapter only: callers
 /// never see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

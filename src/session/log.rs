@@ -63,6 +63,14 @@ pub struct SessionRecord {
     pub launch: super::agent::LaunchSpec,
 }
 
+impl SessionRecord {
+    /// A session that begins.
+    #[must_use]
+    pub fn new(snapshot: Snapshot, launch: super::agent::LaunchSpec) -> Self {
+        Self { title_is_callers: snapshot.title.is_some(), snapshot, deleting: false, resume: None, launch }
+    }
+}
+
 /// A record that is written together with events.
 #[derive(Clone, Debug)]
 pub enum Change {

@@ -11,8 +11,7 @@ use super::agent::{AgentLauncher, LaunchSpec};
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
 use super::log::{SessionLog, SessionRecord, Store, StoreError};
-use super::plan::Plan;
-use super::snapshot::{SessionState, SessionUsage, Snapshot};
+use super::snapshot::{SessionState, Snapshot};
 use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
 
@@ -281,33 +280,7 @@ impl Registry {
 }
 
 fn first_record(new: NewSession) -> SessionRecord {
-    let now = Timestamp::now();
     let NewSession { owner, title, metadata, launch } = new;
-    let title_is_callers = title.is_some();
-    let snapshot = Snapshot {
-        id: SessionId::new(),
-        owner,
-        state: SessionState::Starting,
-        state_reason: None,
-        cwd: launch.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned()),
-        title,
-        metadata,
-        mode: launch.mode,
-        provider: launch.provider.clone(),
-        model: launch.model.clone(),
-        created_at: now,
-        updated_at: now,
-        last_event_id: EventId(0),
-        current_turn: None,
-        plan: Plan::default(),
-        pending_permissions: Vec::new(),
-        open_tool_calls: Vec::new(),
-        usage: SessionUsage::default(),
-        extensions: Vec::new(),
-        notices: Vec::new(),
-        commands: Vec::new(),
-        config_options: Vec::new(),
-        agent: None,
-    };
-    SessionRecord { snapshot, title_is_callers, deleting: false, resume: None, launch }
+    let snapshot = Snapshot { title, metadata, ..Snapshot::new(owner, &launch, Timestamp::now()) };
+    SessionRecord::new(snapshot, launch)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::agent::{ConfigOption, ExtensionStatus, Mode, Notice, SlashCommand};
+use super::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, SlashCommand};
 use super::id::{EventId, SessionId, Timestamp};
 use super::permission::Permission;
 use super::plan::Plan;
@@ -131,4 +131,36 @@ pub struct Snapshot {
     pub config_options: Vec<ConfigOption>,
     /// The agent; null until one has started.
     pub agent: Option<AgentSummary>,
+}
+
+impl Snapshot {
+    /// A session that begins: what `launch` asks for, and nothing else yet.
+    #[must_use]
+    pub fn new(owner: impl Into<String>, launch: &LaunchSpec, now: Timestamp) -> Self {
+        Self {
+            id: SessionId::new(),
+            owner: owner.into(),
+            state: SessionState::Starting,
+            state_reason: None,
+            cwd: launch.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned()),
+            title: None,
+            metadata: BTreeMap::new(),
+            mode: launch.mode,
+            provider: launch.provider.clone(),
+            model: launch.model.clone(),
+            created_at: now,
+            updated_at: now,
+            last_event_id: EventId(0),
+            current_turn: None,
+            plan: Plan::default(),
+            pending_permissions: Vec::new(),
+            open_tool_calls: Vec::new(),
+            usage: SessionUsage::default(),
+            extensions: Vec::new(),
+            notices: Vec::new(),
+            commands: Vec::new(),
+            config_options: Vec::new(),
+            agent: None,
+        }
+    }
 }

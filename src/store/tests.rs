@@ -10,7 +10,6 @@ mod opening;
 mod order;
 mod ordered;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
@@ -24,9 +23,8 @@ use crate::session::agent::{LaunchSpec, Mode};
 use crate::session::event::{EventBody, EventKind};
 use crate::session::id::{EventId, MessageId, SessionId, SessionNumber, Timestamp, TurnId};
 use crate::session::log::{Append, Change, SessionLog, SessionRecord, Store, StoreError};
-use crate::session::plan::Plan;
 use crate::session::run::{Run, RunBuilder};
-use crate::session::snapshot::{SessionState, SessionUsage, Snapshot};
+use crate::session::snapshot::{SessionState, Snapshot};
 use crate::session::turn::{Prompt, Turn, TurnState};
 
 /// Kept in memory per session: everything, unless a test wants less.
@@ -48,41 +46,9 @@ fn moment() -> Timestamp {
 }
 
 fn session_record(owner: &str, state: SessionState) -> SessionRecord {
-    let snapshot = Snapshot {
-        id: SessionId::new(),
-        owner: owner.into(),
-        state,
-        state_reason: None,
-        cwd: Some("/work".into()),
-        title: None,
-        metadata: BTreeMap::new(),
-        mode: Mode::Approve,
-        provider: None,
-        model: None,
-        created_at: moment(),
-        updated_at: moment(),
-        last_event_id: EventId(0),
-        current_turn: None,
-        plan: Plan::default(),
-        pending_permissions: Vec::new(),
-        open_tool_calls: Vec::new(),
-        usage: SessionUsage::default(),
-        extensions: Vec::new(),
-        notices: Vec::new(),
-        commands: Vec::new(),
-        config_options: Vec::new(),
-        agent: None,
-    };
-    let launch = LaunchSpec {
-        cwd: None,
-        mode: Mode::Approve,
-        provider: None,
-        model: None,
-        builtins: None,
-        disabled_extensions: Vec::new(),
-        env: BTreeMap::new(),
-    };
-    SessionRecord { snapshot, title_is_callers: false, deleting: false, resume: None, launch }
+    let launch = LaunchSpec::new(Mode::Approve);
+    let snapshot = Snapshot { state, cwd: Some("/work".into()), ..Snapshot::new(owner, &launch, moment()) };
+    SessionRecord::new(snapshot, launch)
 }
 
 fn turn_of(session: SessionId, state: TurnState) -> Turn {

@@ -152,13 +152,12 @@ impl CreateSession {
             title,
             metadata,
             launch: LaunchSpec {
-                cwd: None,
-                mode,
                 provider: provider.or_else(|| settings.default_provider.clone()),
                 model: model.or(default_model),
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
                 env,
+                ..LaunchSpec::new(mode)
             },
         })
     }

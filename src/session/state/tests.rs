@@ -3,7 +3,7 @@
 mod any_order;
 mod waking;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -13,10 +13,7 @@ use crate::session::agent::{
     ModelCallUsage, PermissionReply, ResumeToken,
 };
 use crate::session::handle::SessionPatch;
-use crate::session::id::SessionId;
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
-use crate::session::plan::Plan;
-use crate::session::snapshot::SessionUsage;
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
 
@@ -32,41 +29,8 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn record() -> SessionRecord {
-    let launch = LaunchSpec {
-        cwd: Some(PathBuf::from("/work")),
-        mode: Mode::Approve,
-        provider: None,
-        model: None,
-        builtins: None,
-        disabled_extensions: Vec::new(),
-        env: BTreeMap::new(),
-    };
-    let snapshot = Snapshot {
-        id: SessionId::new(),
-        owner: "alice".into(),
-        state: SessionState::Starting,
-        state_reason: None,
-        cwd: Some("/work".into()),
-        title: None,
-        metadata: BTreeMap::new(),
-        mode: Mode::Approve,
-        provider: None,
-        model: None,
-        created_at: at(0),
-        updated_at: at(0),
-        last_event_id: EventId(0),
-        current_turn: None,
-        plan: Plan::default(),
-        pending_permissions: Vec::new(),
-        open_tool_calls: Vec::new(),
-        usage: SessionUsage::default(),
-        extensions: Vec::new(),
-        notices: Vec::new(),
-        commands: Vec::new(),
-        config_options: Vec::new(),
-        agent: None,
-    };
-    SessionRecord { snapshot, title_is_callers: false, deleting: false, resume: None, launch }
+    let launch = LaunchSpec { cwd: Some(PathBuf::from("/work")), ..LaunchSpec::new(Mode::Approve) };
+    SessionRecord::new(Snapshot::new("alice", &launch, at(0)), launch)
 }
 
 fn token() -> ResumeToken {

@@ -80,13 +80,9 @@ fn a_session_of_nothing_has_the_gateways_defaults() {
         let new = create(body).unwrap();
         assert_eq!((new.owner.as_str(), new.title, new.metadata.len()), ("alice", None, 0));
         let expected = LaunchSpec {
-            cwd: None,
-            mode: Mode::SmartApprove,
             provider: Some("openai".into()),
             model: Some("gpt-4o".into()),
-            builtins: None,
-            disabled_extensions: Vec::new(),
-            env: BTreeMap::new(),
+            ..LaunchSpec::new(Mode::SmartApprove)
         };
         assert_eq!(new.launch, expected);
     }

@@ -348,15 +348,7 @@ impl World {
     }
 
     pub(super) async fn create(&self) -> Result<SessionHandle, CreateError> {
-        let launch = LaunchSpec {
-            cwd: None,
-            mode: Mode::Approve,
-            provider: None,
-            model: None,
-            builtins: None,
-            disabled_extensions: Vec::new(),
-            env: std::collections::BTreeMap::new(),
-        };
+        let launch = LaunchSpec::new(Mode::Approve);
         let metadata = std::collections::BTreeMap::new();
         self.registry.create(NewSession { owner: "alice".into(), title: None, metadata, launch }).await
     }
