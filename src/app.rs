@@ -302,7 +302,12 @@ fn launcher(
     let finder = config.clone();
     let settings = GooseSettings {
         find_program: Box::new(move || finder.goose_command()),
-        launch: LaunchSettings { extensions: server_extensions(config), inherited, last },
+        launch: LaunchSettings {
+            extensions: server_extensions(config),
+            inherited,
+            last,
+            own: config.own_settings(),
+        },
         config_dir,
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),

@@ -10,6 +10,7 @@
 //! not take what it is sent; it is given up.
 
 mod pending;
+mod providers;
 mod reader;
 mod start;
 mod writer;
@@ -31,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use self::pending::{Pending, State};
+pub use self::providers::ProviderFacts;
 use super::stdio::Redactor;
 use super::{rpc, translate};
 use crate::session::agent::{

@@ -2,6 +2,7 @@
 
 mod agent;
 mod program;
+mod settle;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -15,8 +16,9 @@ use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::agent::{GooseAgent, exit_of, set_again};
+use self::agent::{GooseAgent, exit_of};
 use self::program::ProgramStamp;
+use self::settle::{NotReady, Origin, Settled, Started, settle};
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
@@ -123,20 +125,24 @@ impl GooseLauncher {
         let ready = async {
             let about = connection.initialize().await?;
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
-            let new = match &resume {
-                None => connection.new_session(&cwd).await?,
+            let (origin, session) = match &resume {
+                None => (Origin::New, connection.new_session(&cwd).await?),
                 Some(ResumeToken(kept)) => {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
-                    let loaded = connection.load_session(kept, &cwd).await?;
-                    set_again(connection, &spec, loaded).await?
+                    (Origin::Loaded, connection.load_session(kept, &cwd).await?)
                 }
             };
-            Ok((about, new))
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answers to the session's settings";
+            let started = Started { launch: &launch, provider: settings.launch.own_provider(), origin };
+            Ok((about, settle(connection, &spec, started, session).await?))
         };
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(failure)) => Err(self.start_failure(&failure, control, &stderr).await),
+                Ok(Err(NotReady::Refused(error))) => Err(error),
+                Ok(Err(NotReady::Failed(failure))) => {
+                    Err(self.start_failure(&failure, control, &stderr).await)
+                }
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
@@ -144,19 +150,21 @@ impl GooseLauncher {
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
         };
-        let checked = ready.and_then(|(about, new)| {
+        let checked = ready.and_then(|(about, settled)| {
+            let Settled { session: new, default_effort, notices } = settled;
             let checked =
                 launch::check(spec.mode, &launch.switched_off, new.mode, new.config_options, new.extensions);
-            let checked = checked.map_err(|mismatch| match mismatch {
+            let mut checked = checked.map_err(|mismatch| match mismatch {
                 Mismatch::ProviderNotConfigured => {
                     LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
                 }
                 Mismatch::Mode { .. } => failed(mismatch.to_string()),
             })?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
-            Ok((about, checked, ResumeToken(session.to_owned())))
+            checked.notices.extend(notices);
+            Ok((about, checked, default_effort, ResumeToken(session.to_owned())))
         });
-        let (about, checked, resume) = match checked {
+        let (about, checked, default_effort, resume) = match checked {
             Ok(ready) => ready,
             Err(error) => {
                 // A failed start leaves nothing running.
@@ -173,6 +181,7 @@ impl GooseLauncher {
             mode: spec.mode,
             extensions: checked.extensions,
             config_options: checked.config_options,
+            default_effort,
         };
         Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
     }
@@ -235,9 +244,9 @@ impl GooseLauncher {
         let redactor = &self.shared.settings.redactor;
         let message = outcome::without_addresses(&redactor.redact(&failure.message));
         let detail = format!("goose did not start a session: {message}");
-        match outcome::of_error(failure.code, &failure.message).0 {
+        match failure.class {
             TurnErrorClass::ProviderNotConfigured => LaunchError::ProviderNotConfigured { detail },
-            _ if failure.class == TurnErrorClass::AgentUnresponsive => {
+            TurnErrorClass::AgentUnresponsive => {
                 LaunchError::Timeout { after: self.shared.settings.start_timeout, waiting_for: message }
             }
             _ => {

@@ -172,6 +172,10 @@ impl EventFilter for GooseUpdates {
             event => events.push(event),
         }
     }
+
+    fn explain(&self, failure: AgentFailure) -> AgentFailure {
+        understood(failure)
+    }
 }
 
 /// An error of goose as callers may see it.

@@ -144,10 +144,14 @@ pub struct SessionChange {
     /// The model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The thinking effort; null when the model offers no choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub thinking_effort: Option<Option<String>>,
     /// The extensions, whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Vec<ExtensionStatus>>,
-    /// The agent's settings, whole.
+    /// The agent's settings, whole but for long lists of choices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_options: Option<Vec<ConfigOption>>,
     /// The agent.

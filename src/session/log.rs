@@ -59,6 +59,9 @@ pub struct SessionRecord {
     /// By which its agent goes on with it; `None` until one has started.
     #[serde(default)]
     pub resume: Option<super::agent::ResumeToken>,
+    /// The thinking effort that the agent had by itself, to go back to; `None` until one has started.
+    #[serde(default)]
+    pub default_effort: Option<String>,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
 }
@@ -67,7 +70,14 @@ impl SessionRecord {
     /// A session that begins.
     #[must_use]
     pub fn new(snapshot: Snapshot, launch: super::agent::LaunchSpec) -> Self {
-        Self { title_is_callers: snapshot.title.is_some(), snapshot, deleting: false, resume: None, launch }
+        Self {
+            title_is_callers: snapshot.title.is_some(),
+            snapshot,
+            deleting: false,
+            resume: None,
+            default_effort: None,
+            launch,
+        }
     }
 }
 

@@ -31,13 +31,14 @@ mod tool_calls;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::from_callers::Settings;
 pub(super) use self::step::Step;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::agent::{AgentCommand, AgentOption, LaunchError, Notice, ReplyToken};
+use super::agent::{AgentCommand, AgentOption, ConfigOption, LaunchError, Notice, ReplyToken, Setting};
 use super::event::{EventBody, EventKind, SessionChange};
-use super::handle::Refusal;
+use super::handle::{Choices, Refusal};
 use super::id::{EventId, MessageId, PermissionId, Timestamp, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::DecidedBy;
@@ -125,6 +126,8 @@ pub(super) struct Machine {
     cancelled_by: Option<String>,
     /// Whether a change of settings is under way.
     patching: bool,
+    /// The agent's settings with all choices, also where the snapshot has a part of them. Empty without an agent.
+    all_options: Vec<ConfigOption>,
     /// What the running turn waits to send until there is an agent.
     held: Option<AgentCommand>,
     message: Option<OpenMessage>,
@@ -148,6 +151,7 @@ impl Machine {
             phase: Phase::Starting,
             cancelled_by: None,
             patching: false,
+            all_options: Vec::new(),
             held: None,
             message: None,
             turn_text: String::new(),
@@ -182,6 +186,15 @@ impl Machine {
 
     pub(super) fn snapshot(&self) -> &Snapshot {
         &self.record.snapshot
+    }
+
+    /// The snapshot for a caller.
+    pub(super) fn snapshot_with(&self, choices: Choices) -> Snapshot {
+        let mut snapshot = self.record.snapshot.clone();
+        if choices == Choices::All && !self.all_options.is_empty() {
+            snapshot.config_options.clone_from(&self.all_options);
+        }
+        snapshot
     }
 
     pub(super) fn record(&self) -> &SessionRecord {
@@ -295,6 +308,7 @@ impl Machine {
             mode: Some(snapshot.mode),
             provider: snapshot.provider.clone(),
             model: snapshot.model.clone(),
+            thinking_effort: snapshot.thinking_effort.clone().map(Some),
             by: Some(snapshot.owner.clone()),
             ..SessionChange::default()
         };
@@ -311,7 +325,10 @@ impl Machine {
         self.record.snapshot.state_reason = Some(error.to_string());
         self.held = None;
         let class = match error {
-            LaunchError::ProviderNotConfigured { .. } => TurnErrorClass::ProviderNotConfigured,
+            LaunchError::ProviderNotConfigured { .. }
+            | LaunchError::SettingRefused { setting: Setting::Provider | Setting::Model, .. } => {
+                TurnErrorClass::ProviderNotConfigured
+            }
             _ => TurnErrorClass::StartFailed,
         };
         let error = TurnError { class, message: error.to_string(), retryable: class.is_retryable() };
@@ -362,6 +379,7 @@ impl Machine {
     fn forget_agent(&mut self) {
         self.replies.clear();
         self.held = None;
+        self.all_options = Vec::new();
         if let Some(agent) = &mut self.record.snapshot.agent {
             agent.pid = None;
         }

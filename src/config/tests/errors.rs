@@ -171,7 +171,7 @@ fn errors_name_the_variable_or_flag() {
         (
             "GANDER_GOOSE__COLOUR",
             "x",
-            "goose.colour: no such key; there are command, builtins, disabled_extensions, mode, allow_modes, provider, model, env, pass_env, caller_env, config_dir, start_timeout, cancel_grace, end_grace (set by GANDER_GOOSE__COLOUR)",
+            "goose.colour: no such key; there are command, builtins, disabled_extensions, mode, allow_modes, provider, model, thinking_effort, env, pass_env, caller_env, config_dir, start_timeout, cancel_grace, end_grace (set by GANDER_GOOSE__COLOUR)",
         ),
         (
             "GANDER_GOOSE__ENV__GOOSE_PATH_ROOT",

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
-use crate::session::agent::{LaunchSpec, Mode};
+use crate::session::agent::{LaunchSpec, Mode, Setting};
 use crate::session::handle::SessionPatch;
 use crate::session::registry::NewSession;
 
@@ -90,6 +90,10 @@ pub struct CreateSession {
     /// The model; left out: the gateway's, or the provider's own.
     #[schema(examples("gpt-4o"))]
     model: Option<String>,
+    /// How much the model thinks, such as `low` or `high`: one of those that the model offers. Left out: the
+    /// gateway's, where the model offers it.
+    #[schema(examples("high"))]
+    thinking_effort: Option<String>,
     /// The extensions to have, in place of the gateway's list: names, or text with commas.
     #[schema(value_type = Option<NamesSchema>)]
     builtins: Option<Names>,
@@ -117,6 +121,16 @@ impl CreateSession {
         self.cwd.as_deref()
     }
 
+    /// Whether the body itself names a setting.
+    pub(super) fn names(&self, setting: Setting) -> bool {
+        match setting {
+            Setting::Provider => self.provider.is_some(),
+            Setting::Model => self.model.is_some(),
+            Setting::ThinkingEffort => self.thinking_effort.is_some(),
+            Setting::Mode => self.mode.is_some(),
+        }
+    }
+
     /// The session to make, but for its directory.
     pub(super) fn check(
         self,
@@ -134,6 +148,7 @@ impl CreateSession {
         let mode = self.mode.inspect(|mode| check.mode(*mode, settings)).unwrap_or(settings.default_mode);
         let provider = self.provider.inspect(|name| check.setting("provider", name));
         let model = self.model.inspect(|name| check.setting("model", name));
+        let thinking_effort = self.thinking_effort.inspect(|name| check.setting("thinking_effort", name));
         let builtins =
             self.builtins.inspect(|names| check.extensions("builtins", &names.0, ExtensionWish::Have, host));
         let disabled = self.disabled_extensions.unwrap_or_default();
@@ -154,6 +169,7 @@ impl CreateSession {
             launch: LaunchSpec {
                 provider: provider.or_else(|| settings.default_provider.clone()),
                 model: model.or(default_model),
+                thinking_effort,
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
                 env,
@@ -188,6 +204,10 @@ pub struct PatchSession {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = String, required = false)]
     model: Option<Option<String>>,
+    /// How much the model thinks: one of those that it offers. Null goes back to the default.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    thinking_effort: Option<Option<String>>,
 }
 
 /// A field that is there, be it null.
@@ -234,7 +254,12 @@ impl PatchSession {
         let provider =
             check.not_null("provider", self.provider).inspect(|name| check.setting("provider", name));
         let model = check.not_null("model", self.model).inspect(|name| check.setting("model", name));
-        check.done(SessionPatch { title, metadata: changed, provider, model, mode })
+        let thinking_effort = self.thinking_effort.inspect(|name| {
+            if let Some(name) = name {
+                check.setting("thinking_effort", name);
+            }
+        });
+        check.done(SessionPatch { title, metadata: changed, provider, model, thinking_effort, mode })
     }
 }
 

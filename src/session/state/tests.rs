@@ -47,6 +47,7 @@ fn facts() -> AgentFacts {
         mode: Mode::Approve,
         extensions: Vec::new(),
         config_options: Vec::new(),
+        default_effort: None,
     }
 }
 
