@@ -13,8 +13,8 @@ use crate::session::permission::{Answer, DecidedBy, Decision, Permission, Permis
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::Turn;
 
-/// How long a question waits in these tests.
-const TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a question waits in these tests, in milliseconds.
+const TIMEOUT_MS: u64 = 60_000;
 /// How many callers answer at once.
 const CALLERS: usize = 100;
 
@@ -26,6 +26,10 @@ fn question() -> AgentEvent {
         options: ["allow_always", "allow_once", "reject_once", "reject_always"].map(option).into(),
         plan_write: false,
     })
+}
+
+async fn world() -> World {
+    World::new(|settings| settings.permission_timeout = Duration::from_millis(TIMEOUT_MS)).await
 }
 
 /// A session that waits for an answer.
@@ -123,14 +127,13 @@ async fn of_a_hundred_answers_one_counts_and_the_agent_hears_it_once() {
 #[tokio::test(start_paused = true)]
 async fn answers_and_the_expiry_at_the_same_moment_have_one_outcome() {
     // The first callers at the deadline, before it, and behind it.
-    let behind = TIMEOUT + Duration::from_millis(50);
-    for (first, decided_by_caller) in
-        [(TIMEOUT, None), (TIMEOUT - Duration::from_millis(50), Some(true)), (behind, Some(false))]
+    for (first_ms, decided_by_caller) in
+        [(TIMEOUT_MS, None), (TIMEOUT_MS - 50, Some(true)), (TIMEOUT_MS + 50, Some(false))]
     {
-        let mut world = World::new(|settings| settings.permission_timeout = TIMEOUT).await;
+        let mut world = world().await;
         let (session, mut agent, _, permission) = asked(&mut world).await;
         let told = all_answer(&session, &permission, |number| {
-            first + Duration::from_millis(u64::try_from(number / 10).unwrap())
+            Duration::from_millis(first_ms + u64::try_from(number / 10).unwrap())
         })
         .await;
         let stored = one_outcome(&world, &session, &permission, told).await;
@@ -139,7 +142,7 @@ async fn answers_and_the_expiry_at_the_same_moment_have_one_outcome() {
         assert!(by_caller || outcome.by == DecidedBy::Timeout, "{outcome:?}");
         assert_eq!(stored.state == PermissionState::Resolved, by_caller);
         if let Some(expected) = decided_by_caller {
-            assert_eq!(by_caller, expected, "first answers after {first:?}");
+            assert_eq!(by_caller, expected, "first answers after {first_ms} ms");
         }
         assert_eq!(heard(&mut agent), [option_of(outcome.decision)]);
     }
@@ -177,11 +180,11 @@ async fn answers_and_a_cancel_at_the_same_moment_have_one_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_question_expires_by_itself_and_never_with_the_wall_clock() {
-    let mut world = World::new(|settings| settings.permission_timeout = TIMEOUT).await;
+async fn a_question_expires_by_a_clock_that_nobody_sets() {
+    let mut world = world().await;
     let (session, agent, turn, permission) = asked(&mut world).await;
     // Time stands still on the wall in this test; only the monotonic clock goes.
-    tokio::time::sleep(TIMEOUT - Duration::from_millis(1)).await;
+    tokio::time::sleep(Duration::from_millis(TIMEOUT_MS - 1)).await;
     assert_eq!(session.snapshot().await.unwrap().pending_permissions.len(), 1);
     tokio::time::sleep(Duration::from_millis(2)).await;
     assert!(session.snapshot().await.unwrap().pending_permissions.is_empty());
