@@ -160,10 +160,13 @@ impl App {
         let listener =
             server::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
         let goose = launcher.find().await.map(|(_, version)| version);
-        callers.callers.watch(tasks);
+        let tickets = auth::Tickets::kept_in(dir.join("stream-tickets"));
+        let CallersAndToken { callers, token_file } = callers;
+        let callers = callers.with_tickets(tickets);
+        callers.watch(tasks);
         let welcome = Welcome {
             address: listener.address(),
-            token_file: callers.token_file,
+            token_file,
             auth_required: config.auth.required,
             goose,
             provider: config.provider(),
@@ -171,7 +174,7 @@ impl App {
         };
         let api = Api {
             registry,
-            callers: callers.callers,
+            callers,
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
             host: Arc::new(Host::new(launcher, Arc::clone(&store), server_extensions(config), demo)),
@@ -355,6 +358,7 @@ fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
         kept_answer_bytes: config.limits.idempotency_body_bytes,
         wait: config.limits.wait,
         streams_per_caller: config.limits.streams_per_caller,
+        stream_tickets_per_caller: config.limits.stream_tickets_per_caller,
         header_timeout: config.server.header_timeout,
         write_timeout: config.server.write_timeout,
         max_connections: config.server.max_connections,
