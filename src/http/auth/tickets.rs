@@ -92,10 +92,10 @@ impl Book {
         true
     }
 
-    fn begin_use(&mut self, hash: &TicketHash, now: SystemTime) -> Option<Option<TokenHash>> {
+    fn begin_use(&mut self, hash: &TicketHash, now: SystemTime) -> Option<&Ticket> {
         let ticket = self.tickets.get_mut(hash).filter(|ticket| ticket.is_valid(now))?;
         ticket.uses += 1;
-        Some(ticket.token)
+        Some(ticket)
     }
 
     fn end_use(&mut self, hash: &TicketHash, now: SystemTime) {
@@ -158,7 +158,7 @@ impl Tickets {
     /// Begins to use a ticket; `None` when it is not valid.
     pub(super) fn begin_use(&self, secret: &str) -> Option<TicketInUse> {
         let hash = hash(secret);
-        let token = self.lock().begin_use(&hash, SystemTime::now())?;
+        let token = self.lock().begin_use(&hash, SystemTime::now())?.token;
         Some(TicketInUse { tickets: self.clone(), hash, token })
     }
 

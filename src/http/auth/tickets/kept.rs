@@ -1,8 +1,9 @@
 //! The file of stream tickets: their hashes, and when each was used last.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -68,7 +69,11 @@ pub(super) fn write(path: &Path, tickets: &HashMap<TicketHash, Ticket>) -> io::R
 }
 
 fn to_hex(bytes: &[u8; 32]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing into a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn from_hex(text: &str) -> io::Result<[u8; 32]> {
