@@ -21,6 +21,7 @@ mod replay;
 mod restart;
 mod sessions;
 mod storage;
+mod tickets;
 mod streams;
 mod support;
 mod turns;
