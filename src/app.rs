@@ -342,6 +342,7 @@ fn session_settings(config: &Config) -> SessionSettings {
         cancel_grace: config.goose.cancel_grace,
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
+        queued_turns: config.limits.queued_turns,
     }
 }
 

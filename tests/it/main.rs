@@ -16,6 +16,7 @@ mod permissions;
 mod plan;
 mod problems;
 mod process;
+mod queue;
 mod reads;
 mod replay;
 mod restart;
