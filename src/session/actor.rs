@@ -6,6 +6,7 @@
 
 mod agent;
 mod child;
+mod deadlines;
 mod ending;
 mod queue;
 mod settings;
@@ -18,9 +19,10 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::Instant;
 
 pub(super) use self::child::Child;
+pub(super) use self::deadlines::Deadlines;
 use self::queue::{ReadyTurn, Upcoming};
 use self::storage::Waiting;
-use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent};
+use super::agent::{AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
@@ -33,6 +35,8 @@ use crate::shutdown::Tasks;
 enum Finished {
     /// The agent has started, or not.
     Launch(Result<LaunchedAgent, LaunchError>),
+    /// The agent is in the mode that a turn waits for, or not.
+    Mode { mode: Mode, result: Result<(), AgentFailure> },
     /// The agent has taken new settings, or not.
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<(), Refusal> },
 }
@@ -56,6 +60,8 @@ pub(super) struct SessionActor {
     pub(super) cancel_grace: Duration,
     /// When a turn that is being cancelled has to be over.
     pub(super) cancel_until: Option<Instant>,
+    /// When pending permissions expire.
+    pub(super) deadlines: Deadlines,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -144,7 +150,8 @@ impl SessionActor {
             }
             self.prepare_queued();
             let has_turn = self.machine.current_turn().is_some();
-            let expiry = self.machine.next_expiry().map(|at| Instant::now() + at.remaining(Timestamp::now()));
+            self.deadlines.follow(&self.machine.snapshot().pending_permissions);
+            let expiry = self.deadlines.next();
             let let_go_at = self.let_go_at();
             let cancel_until = self.cancel_until;
             let input = tokio::select! {
@@ -167,6 +174,7 @@ impl SessionActor {
                     Next::End
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(result).await,
+                Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
                 Input::Finished(Finished::Patch { by, patch, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
                     for _ in 0..self.child.events.len() {
@@ -180,7 +188,7 @@ impl SessionActor {
                 Input::Agent(None) => self.channel_closed().await,
                 Input::Expiry => {
                     let mut step = Step::new(Timestamp::now());
-                    self.machine.expire(&mut step);
+                    self.machine.expire(&mut step, &self.deadlines.due());
                     self.finish_step(step).await
                 }
                 Input::CancelOverdue => self.cancel_overdue().await,
@@ -333,6 +341,9 @@ impl SessionActor {
         }
         if step.start_agent {
             self.start_agent();
+        }
+        if let Some(mode) = step.set_mode {
+            self.set_mode(mode);
         }
         if !self.machine.is_cancelling() {
             self.cancel_until = None;

@@ -60,7 +60,7 @@ impl Machine {
         step.session_changed = true;
         self.push(step, EventKind::TurnStarted, EventBody::Turn { turn: Box::new(told), by });
         if self.phase == Phase::Ready {
-            step.commands.push(command);
+            self.send_in_mode(step, command);
         } else {
             self.held = Some(command);
             self.start(step);
@@ -79,7 +79,7 @@ impl Machine {
             return;
         }
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
-        if self.held.take().is_some() {
+        if self.phase == Phase::Starting {
             // No agent was started for it either.
             self.phase = Phase::Hibernated;
         }
