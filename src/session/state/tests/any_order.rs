@@ -6,14 +6,20 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// What happens to the queue.
+#[derive(Clone, Debug)]
+enum Queue {
+    Prompt,
+    Begin,
+    Cancel(usize),
+}
+
 #[derive(Clone, Debug)]
 enum Input {
     Started,
     StartFailed,
     Prompt,
-    Queue,
-    BeginQueued,
-    CancelQueued(usize),
+    Queue(Queue),
     Cancel,
     Answer(usize, Decision),
     Expire(usize),
@@ -45,9 +51,9 @@ fn input() -> impl Strategy<Value = Input> {
         4 => Just(Input::Started),
         1 => Just(Input::StartFailed),
         8 => Just(Input::Prompt),
-        8 => Just(Input::Queue),
-        6 => Just(Input::BeginQueued),
-        2 => (0..2usize).prop_map(Input::CancelQueued),
+        8 => Just(Input::Queue(Queue::Prompt)),
+        6 => Just(Input::Queue(Queue::Begin)),
+        2 => (0..2usize).prop_map(|index| Input::Queue(Queue::Cancel(index))),
         3 => Just(Input::Cancel),
         6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
         2 => (0..3usize).prop_map(Input::Expire),
@@ -68,6 +74,26 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
+fn apply_to_queue(walk: &mut Walk, input: &Queue) {
+    match *input {
+        Queue::Prompt => {
+            let _ = walk.queue();
+        }
+        Queue::Begin => {
+            if let Some(next) = walk.machine.next_queued() {
+                walk.begin_queued(next);
+            }
+        }
+        Queue::Cancel(index) => {
+            let queued = walk.machine.snapshot().queued_turns.get(index).map(|turn| turn.id);
+            if let Some(id) = queued {
+                let turn = walk.stored(id);
+                walk.step(|machine, step| machine.cancel_queued(step, "a".into(), turn));
+            }
+        }
+    }
+}
+
 fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
     walk.now += 7;
     match *input {
@@ -80,21 +106,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             let prompt = Prompt::Text("x".into());
             let _ = walk.step(|machine, step| machine.prompt(step, TurnId::new(), "a".into(), prompt));
         }
-        Input::Queue => {
-            let _ = walk.queue();
-        }
-        Input::BeginQueued => {
-            if let Some(next) = walk.machine.next_queued() {
-                walk.begin_queued(next);
-            }
-        }
-        Input::CancelQueued(index) => {
-            let queued = walk.machine.snapshot().queued_turns.get(index).map(|turn| turn.id);
-            if let Some(id) = queued {
-                let turn = walk.stored(id);
-                walk.step(|machine, step| machine.cancel_queued(step, "a".into(), turn));
-            }
-        }
+        Input::Queue(ref input) => apply_to_queue(walk, input),
         Input::Cancel => {
             if let Some(turn) = walk.machine.current_turn() {
                 let _ = walk.step(|machine, step| machine.cancel(step, "a".into(), turn));
