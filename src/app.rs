@@ -6,6 +6,8 @@
 
 mod adapters;
 mod expiry;
+mod extensions;
+mod goose;
 mod launcher;
 mod trial;
 
@@ -19,13 +21,10 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
-use self::launcher::{GooseLauncher, GooseSettings};
+use self::goose::{extension_facts, launcher};
 pub use self::trial::{Trial, try_goose};
-use crate::acp::Redactor;
 use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
-use crate::goose::extensions::ExtensionLevel;
-use crate::goose::launch::LaunchSettings;
 use crate::goose::version::Version;
 use crate::http::auth::{self, Callers};
 use crate::http::stream::OpenStreams;
@@ -174,7 +173,7 @@ impl App {
             callers: callers.callers,
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
-            host: Arc::new(Host::new(launcher, Arc::clone(&store), server_extensions(config), demo)),
+            host: Arc::new(Host::new(Arc::clone(&store), extension_facts(config, launcher), demo)),
             streams: OpenStreams::default(),
             tasks: tasks.clone(),
         };
@@ -274,59 +273,6 @@ fn spawner(dir: &Path, tasks: &Tasks) -> Result<Spawner, StartError> {
     // The link stays right when the file is replaced by an upgrade.
     Spawner::new(PathBuf::from("/proc/self/exe"), format!("{storage_id:016x}"), tasks.clone())
         .map_err(|source| StartError::System { what: "the watch over child processes", source })
-}
-
-fn launcher(
-    config: &Config,
-    model: Option<&ScriptedModel>,
-    spawner: Spawner,
-    tasks: &Tasks,
-) -> GooseLauncher {
-    let mut inherited = config.agent_environment();
-    let mut last: Vec<(String, String)> =
-        config.goose.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
-    // goose's own files may name another provider than the built-in model.
-    let config_dir = config.goose.config_dir.clone().filter(|_| model.is_none());
-    if let Some(model) = model {
-        inherited.retain(|(name, _)| !is_secret(name));
-        last.extend(model.environment());
-    }
-    let secrets =
-        inherited.iter().chain(&last).filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone());
-    let homes = inherited.iter().filter(|(name, _)| name == "HOME").map(|(_, value)| value.clone());
-    let dir = &config.storage.dir;
-    let redactor = Redactor::new(
-        secrets.collect::<Vec<_>>(),
-        homes.chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
-    );
-    let finder = config.clone();
-    let settings = GooseSettings {
-        find_program: Box::new(move || finder.goose_command()),
-        launch: LaunchSettings { extensions: server_extensions(config), inherited, last },
-        config_dir,
-        homes: dir.join("homes"),
-        workspaces: dir.join("workspaces"),
-        start_timeout: config.goose.start_timeout,
-        line_bytes: config.limits.line_bytes,
-        stderr_bytes: config.limits.stderr_bytes,
-        pending_permissions: config.limits.pending_permissions,
-        redactor,
-    };
-    GooseLauncher::new(settings, spawner, tasks.clone())
-}
-
-/// Whether a variable's value is kept from everyone's eyes, by its name.
-fn is_secret(name: &str) -> bool {
-    ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"]
-        .iter()
-        .any(|word| name.to_ascii_uppercase().contains(word))
-}
-
-fn server_extensions(config: &Config) -> ExtensionLevel {
-    ExtensionLevel {
-        builtins: Some(config.goose.builtins.clone()),
-        disabled: config.goose.disabled_extensions.clone(),
-    }
 }
 
 fn session_settings(config: &Config) -> SessionSettings {

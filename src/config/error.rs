@@ -167,13 +167,16 @@ pub enum Problem {
         mode: &'static str,
     },
     /// goose has no extension of that name.
-    #[error("goose has no extension {name:?}{}", nearest_text(nearest))]
+    #[error("goose has no extension {name:?}{} (goose.extra_extensions names others)", nearest_text(nearest))]
     UnknownExtension {
         /// The list's entry.
         name: String,
         /// Names that look like it.
         nearest: Vec<&'static str>,
     },
+    /// goose would say that it has loaded the extension, and have none of its tools.
+    #[error("scheduler needs goose.scheduler = true")]
+    SchedulerIsOff,
     /// gander decides where a session's goose keeps its files.
     #[error(
         "may not be set, since every session has a goose home of its own below storage.dir; \

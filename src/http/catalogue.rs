@@ -17,9 +17,14 @@ pub struct Extensions {
     extensions: Vec<Extension>,
     /// Always null.
     next_cursor: Option<String>,
+    /// Why `effective` is null everywhere; null when it is known.
+    effective_error: Option<String>,
 }
 
-/// The extensions that a session can have. Which of them a session has loaded is in its snapshot.
+/// The extensions that a session can have
+///
+/// Also those that only the goose of this gateway has, and the servers that its configuration brings. Which of them a
+/// session has loaded is in its snapshot.
 #[utoipa::path(
     get,
     path = "/v1/extensions",
@@ -32,5 +37,10 @@ pub struct Extensions {
 )]
 pub async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<Extensions>, Problem> {
     caller.require(Role::Read)?;
-    Ok(Json(Extensions { extensions: api.host.extensions(), next_cursor: None }))
+    let found = api.host.extensions().await;
+    Ok(Json(Extensions {
+        extensions: found.extensions,
+        next_cursor: None,
+        effective_error: found.effective_error,
+    }))
 }
