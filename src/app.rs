@@ -7,8 +7,8 @@
 mod adapters;
 mod expiry;
 mod extensions;
-mod goose;
 mod launcher;
+mod settings;
 mod trial;
 
 use std::io;
@@ -21,19 +21,19 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
-use self::goose::{extension_facts, launcher};
+use self::settings::{extension_facts, http_settings, launcher, session_settings};
 pub use self::trial::{Trial, try_goose};
 use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
 use crate::goose::version::Version;
 use crate::http::auth::{self, Callers};
 use crate::http::stream::OpenStreams;
-use crate::http::{Api, HttpSettings, gate, server};
+use crate::http::{Api, server};
 use crate::process::Spawner;
 use crate::session::agent::LaunchError;
 use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
-use crate::session::registry::{Registry, SessionSettings};
+use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
 use crate::store::{OpenError, SqliteStore, StoreConfig, Synchronous};
 
@@ -159,10 +159,13 @@ impl App {
         let listener =
             server::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
         let goose = launcher.find().await.map(|(_, version)| version);
-        callers.callers.watch(tasks);
+        let tickets = auth::Tickets::kept_in(dir.join("stream-tickets"));
+        let CallersAndToken { callers, token_file } = callers;
+        let callers = callers.with_tickets(tickets);
+        callers.watch(tasks);
         let welcome = Welcome {
             address: listener.address(),
-            token_file: callers.token_file,
+            token_file,
             auth_required: config.auth.required,
             goose,
             provider: config.provider(),
@@ -170,7 +173,7 @@ impl App {
         };
         let api = Api {
             registry,
-            callers: callers.callers,
+            callers,
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
             host: Arc::new(Host::new(Arc::clone(&store), extension_facts(config, launcher), demo)),
@@ -273,46 +276,6 @@ fn spawner(dir: &Path, tasks: &Tasks) -> Result<Spawner, StartError> {
     // The link stays right when the file is replaced by an upgrade.
     Spawner::new(PathBuf::from("/proc/self/exe"), format!("{storage_id:016x}"), tasks.clone())
         .map_err(|source| StartError::System { what: "the watch over child processes", source })
-}
-
-fn session_settings(config: &Config) -> SessionSettings {
-    SessionSettings {
-        max_sessions: config.sessions.max,
-        max_running: config.sessions.max_running,
-        tail_bytes: config.storage.tail_bytes,
-        output_bytes: config.limits.output_bytes,
-        pending_permissions: config.limits.pending_permissions,
-        permission_timeout: config.permissions.timeout,
-        allow_plan_write: config.permissions.allow_plan_write,
-        end_grace: config.goose.end_grace,
-        cancel_grace: config.goose.cancel_grace,
-        idle_hibernate: config.sessions.idle_hibernate,
-        event_queue: config.limits.event_queue,
-    }
-}
-
-fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
-    HttpSettings {
-        allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
-        cors_origins: config.server.cors_origins.clone(),
-        heartbeat: config.server.heartbeat,
-        heartbeat_padding: config.server.heartbeat_padding,
-        body_bytes: config.limits.body_bytes,
-        kept_answer_bytes: config.limits.idempotency_body_bytes,
-        wait: config.limits.wait,
-        streams_per_caller: config.limits.streams_per_caller,
-        header_timeout: config.server.header_timeout,
-        write_timeout: config.server.write_timeout,
-        max_connections: config.server.max_connections,
-        auth_required: config.auth.required,
-        loopback_only: address.ip().is_loopback(),
-        cwd_roots: config.sessions.cwd_roots.clone(),
-        default_mode: config.goose.mode,
-        allow_modes: config.goose.allow_modes.clone(),
-        default_provider: config.goose.provider.clone(),
-        default_model: config.goose.model.clone(),
-        caller_env: config.goose.caller_env.clone(),
-    }
 }
 
 struct CallersAndToken {

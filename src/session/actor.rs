@@ -6,6 +6,7 @@
 
 mod agent;
 mod child;
+mod deadlines;
 mod ending;
 mod settings;
 mod storage;
@@ -17,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::Instant;
 
 pub(super) use self::child::Child;
+pub(super) use self::deadlines::Deadlines;
 use self::storage::Waiting;
 use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
@@ -54,6 +56,8 @@ pub(super) struct SessionActor {
     pub(super) cancel_grace: Duration,
     /// When a turn that is being cancelled has to be over.
     pub(super) cancel_until: Option<Instant>,
+    /// When pending permissions expire.
+    pub(super) deadlines: Deadlines,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -138,7 +142,8 @@ impl SessionActor {
                 continue;
             }
             let has_turn = self.machine.current_turn().is_some();
-            let expiry = self.machine.next_expiry().map(|at| Instant::now() + at.remaining(Timestamp::now()));
+            self.deadlines.follow(&self.machine.snapshot().pending_permissions);
+            let expiry = self.deadlines.next();
             let let_go_at = self.let_go_at();
             let cancel_until = self.cancel_until;
             let input = tokio::select! {
@@ -173,7 +178,7 @@ impl SessionActor {
                 Input::Agent(None) => self.channel_closed().await,
                 Input::Expiry => {
                     let mut step = Step::new(Timestamp::now());
-                    self.machine.expire(&mut step);
+                    self.machine.expire(&mut step, &self.deadlines.due());
                     self.finish_step(step).await
                 }
                 Input::CancelOverdue => self.cancel_overdue().await,

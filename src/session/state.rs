@@ -38,7 +38,7 @@ use std::time::Duration;
 use super::agent::{AgentCommand, AgentOption, LaunchError, Notice, ReplyToken};
 use super::event::{EventBody, EventKind, SessionChange};
 use super::handle::Refusal;
-use super::id::{EventId, MessageId, PermissionId, Timestamp, TurnId};
+use super::id::{EventId, MessageId, PermissionId, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::DecidedBy;
 use super::snapshot::{SessionState, Snapshot};
@@ -199,11 +199,6 @@ impl Machine {
 
     pub(super) fn current_turn(&self) -> Option<TurnId> {
         self.record.snapshot.current_turn.as_ref().map(|turn| turn.id)
-    }
-
-    /// When the next pending permission expires.
-    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
-        self.record.snapshot.pending_permissions.iter().map(|permission| permission.expires_at).min()
     }
 
     /// Ends a step: tells the state if it changed; gives the records to write.

@@ -13,6 +13,7 @@ use crate::session::agent::{
     ModelCallUsage, PermissionReply, ResumeToken,
 };
 use crate::session::handle::SessionPatch;
+use crate::session::id::Timestamp;
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
@@ -340,11 +341,10 @@ fn an_unanswered_question_expires_as_a_rejection() {
     walk.prompt();
     walk.call("1");
     walk.ask("1", "r1");
-    walk.now = 60;
-    walk.step(Machine::expire);
+    walk.step(|machine, step| machine.expire(step, &[PermissionId::new()]));
     assert_eq!(walk.state(), SessionState::AwaitingPermission);
-    walk.now = 61;
-    walk.step(Machine::expire);
+    let id = walk.pending();
+    walk.step(|machine, step| machine.expire(step, &[id]));
     assert_eq!(walk.state(), SessionState::Running);
     let Some(Change::Permission(permission)) =
         walk.changes.iter().rev().find(|change| matches!(change, Change::Permission(_)))

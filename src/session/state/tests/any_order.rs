@@ -13,7 +13,7 @@ enum Input {
     Prompt,
     Cancel,
     Answer(usize, Decision),
-    Expire,
+    Expire(usize),
     Patch,
     Text(u8),
     Call(u8),
@@ -42,7 +42,7 @@ fn input() -> impl Strategy<Value = Input> {
         8 => Just(Input::Prompt),
         3 => Just(Input::Cancel),
         6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
-        2 => Just(Input::Expire),
+        2 => (0..3usize).prop_map(Input::Expire),
         2 => Just(Input::Patch),
         6 => (0..3u8).prop_map(Input::Text),
         6 => (0..4u8).prop_map(Input::Call),
@@ -81,7 +81,10 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
                 walk.step(|machine, step| machine.answer(step, "a".into(), id, answer(decision))).unwrap();
             }
         }
-        Input::Expire => walk.step(Machine::expire),
+        Input::Expire(index) => {
+            let pending = walk.machine.snapshot().pending_permissions.get(index).map(|pending| pending.id);
+            walk.step(|machine, step| machine.expire(step, pending.as_slice()));
+        }
         Input::Patch => {
             let patch = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
             walk.step(|machine, step| {

@@ -1,4 +1,6 @@
-//! goose as the configuration wants it.
+//! The configuration, as the other modules' own settings say it.
+
+use std::net::SocketAddr;
 
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
@@ -7,10 +9,11 @@ use crate::config::Config;
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::LaunchSettings;
+use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
+use crate::session::registry::SessionSettings;
 use crate::shutdown::Tasks;
 
-/// Starts goose as the configuration says; `model` stands in for a provider.
 pub(super) fn launcher(
     config: &Config,
     model: Option<&ScriptedModel>,
@@ -62,7 +65,6 @@ fn is_secret(name: &str) -> bool {
         .any(|word| name.to_ascii_uppercase().contains(word))
 }
 
-/// What can be said of extensions before a session is started.
 pub(super) fn extension_facts(config: &Config, launcher: GooseLauncher) -> ExtensionFacts {
     ExtensionFacts {
         launcher,
@@ -78,4 +80,45 @@ fn server_extensions(config: &Config) -> ExtensionLevel {
         disabled.push("scheduler".into());
     }
     ExtensionLevel { builtins: Some(config.goose.builtins.clone()), disabled }
+}
+
+pub(super) fn session_settings(config: &Config) -> SessionSettings {
+    SessionSettings {
+        max_sessions: config.sessions.max,
+        max_running: config.sessions.max_running,
+        tail_bytes: config.storage.tail_bytes,
+        output_bytes: config.limits.output_bytes,
+        pending_permissions: config.limits.pending_permissions,
+        permission_timeout: config.permissions.timeout,
+        allow_plan_write: config.permissions.allow_plan_write,
+        end_grace: config.goose.end_grace,
+        cancel_grace: config.goose.cancel_grace,
+        idle_hibernate: config.sessions.idle_hibernate,
+        event_queue: config.limits.event_queue,
+    }
+}
+
+pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
+    HttpSettings {
+        allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
+        cors_origins: config.server.cors_origins.clone(),
+        heartbeat: config.server.heartbeat,
+        heartbeat_padding: config.server.heartbeat_padding,
+        body_bytes: config.limits.body_bytes,
+        kept_answer_bytes: config.limits.idempotency_body_bytes,
+        wait: config.limits.wait,
+        streams_per_caller: config.limits.streams_per_caller,
+        stream_tickets_per_caller: config.limits.stream_tickets_per_caller,
+        header_timeout: config.server.header_timeout,
+        write_timeout: config.server.write_timeout,
+        max_connections: config.server.max_connections,
+        auth_required: config.auth.required,
+        loopback_only: address.ip().is_loopback(),
+        cwd_roots: config.sessions.cwd_roots.clone(),
+        default_mode: config.goose.mode,
+        allow_modes: config.goose.allow_modes.clone(),
+        default_provider: config.goose.provider.clone(),
+        default_model: config.goose.model.clone(),
+        caller_env: config.goose.caller_env.clone(),
+    }
 }
