@@ -20,7 +20,7 @@ use tokio::time::Instant;
 pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
 use self::storage::Waiting;
-use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent};
+use super::agent::{AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
@@ -33,6 +33,8 @@ use crate::shutdown::Tasks;
 enum Finished {
     /// The agent has started, or not.
     Launch(Result<LaunchedAgent, LaunchError>),
+    /// The agent is in the mode that a turn waits for, or not.
+    Mode { mode: Mode, result: Result<(), AgentFailure> },
     /// The agent has taken new settings, or not.
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<(), Refusal> },
 }
@@ -165,6 +167,7 @@ impl SessionActor {
                     Next::End
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(result).await,
+                Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
                 Input::Finished(Finished::Patch { by, patch, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
                     for _ in 0..self.child.events.len() {
@@ -332,6 +335,9 @@ impl SessionActor {
         }
         if step.start_agent {
             self.start_agent();
+        }
+        if let Some(mode) = step.set_mode {
+            self.set_mode(mode);
         }
         if !self.machine.is_cancelling() {
             self.cancel_until = None;

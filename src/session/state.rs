@@ -26,6 +26,7 @@
 mod ending;
 mod from_agent;
 mod from_callers;
+mod mode;
 mod step;
 mod tool_calls;
 #[cfg(test)]
@@ -125,7 +126,7 @@ pub(super) struct Machine {
     cancelled_by: Option<String>,
     /// Whether a change of settings is under way.
     patching: bool,
-    /// What the running turn waits to send until there is an agent.
+    /// What the running turn waits to send until there is an agent, in the right mode.
     held: Option<AgentCommand>,
     message: Option<OpenMessage>,
     /// The last message of the running turn, cut at [`TURN_TEXT_BYTES`].

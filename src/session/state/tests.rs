@@ -1,6 +1,7 @@
 //! The machine alone: first the walks that callers know, then any order of inputs.
 
 mod any_order;
+mod mode;
 mod waking;
 
 use std::collections::HashSet;
@@ -59,6 +60,8 @@ struct Walk {
     changes: Vec<Change>,
     /// Whether an agent was to be started.
     starts: bool,
+    /// The modes that the agent was to be set to.
+    modes: Vec<Mode>,
     now: u64,
 }
 
@@ -71,6 +74,7 @@ impl Walk {
             commands: Vec::new(),
             changes: Vec::new(),
             starts: false,
+            modes: Vec::new(),
             now: 1,
         };
         walk.step(Machine::created);
@@ -89,9 +93,14 @@ impl Walk {
         let mut step = Step::new(at(self.now));
         let result = input(&mut self.machine, &mut step);
         self.changes.extend(self.machine.settle(&mut step));
+        if step.commands.iter().any(|command| matches!(command, AgentCommand::Prompt { .. })) {
+            let agent = self.machine.snapshot().agent.as_ref().unwrap();
+            assert_eq!(agent.mode, self.machine.agent_mode().as_str(), "prompted in another mode");
+        }
         self.events.append(&mut step.events);
         self.commands.append(&mut step.commands);
         self.starts |= step.start_agent;
+        self.modes.extend(step.set_mode);
         result
     }
 

@@ -15,6 +15,8 @@ enum Input {
     Answer(usize, Decision),
     Expire(usize),
     Patch,
+    AgentsMode(Mode),
+    ModeSet(bool),
     Text(u8),
     Call(u8),
     Update(u8, Option<ToolCallStatus>),
@@ -44,6 +46,8 @@ fn input() -> impl Strategy<Value = Input> {
         6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
         2 => (0..3usize).prop_map(Input::Expire),
         2 => Just(Input::Patch),
+        2 => prop_oneof![Just(Mode::Auto), Just(Mode::Approve)].prop_map(Input::AgentsMode),
+        6 => proptest::bool::weighted(0.9).prop_map(Input::ModeSet),
         6 => (0..3u8).prop_map(Input::Text),
         6 => (0..4u8).prop_map(Input::Call),
         6 => (0..5u8, status).prop_map(|(id, status)| Input::Update(id, status)),
@@ -90,6 +94,19 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             walk.step(|machine, step| {
                 if machine.begin_patch().is_ok() {
                     machine.apply_patch(step, "a".into(), &patch).unwrap();
+                }
+            });
+        }
+        Input::AgentsMode(mode) => walk.agent(AgentEvent::ModeChanged(mode.as_str().into())),
+        Input::ModeSet(well) => {
+            // As many answers as there were questions.
+            let Some(mode) = walk.modes.pop() else { return };
+            walk.step(|machine, step| {
+                if well {
+                    machine.mode_set(step, mode);
+                } else {
+                    let class = TurnErrorClass::AgentError;
+                    machine.mode_not_set(step, &AgentFailure { class, code: None, message: "no".into() });
                 }
             });
         }
