@@ -12,7 +12,7 @@ use super::problem::Problem;
 
 /// A list of extensions. It is short: there is only this page.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Extensions {
+pub struct ExtensionList {
     /// The extensions.
     extensions: Vec<Extension>,
     /// Always null.
@@ -31,14 +31,14 @@ pub struct Extensions {
     operation_id = "listExtensions",
     tag = "gateway",
     responses(
-        (status = 200, description = "The catalogue.", body = Extensions),
+        (status = 200, description = "The catalogue.", body = ExtensionList),
         (status = "4XX", response = super::openapi::Refused),
     )
 )]
-pub async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<Extensions>, Problem> {
+pub async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<ExtensionList>, Problem> {
     caller.require(Role::Read)?;
     let found = api.host.extensions().await;
-    Ok(Json(Extensions {
+    Ok(Json(ExtensionList {
         extensions: found.extensions,
         next_cursor: None,
         effective_error: found.effective_error,
