@@ -167,7 +167,7 @@ pub enum Problem {
         mode: &'static str,
     },
     /// goose has no extension of that name.
-    #[error("goose has no extension {name:?}{} (goose.extra_extensions names others)", nearest_text(nearest))]
+    #[error("goose has no extension {name:?}{}", nearest_text(nearest))]
     UnknownExtension {
         /// The list's entry.
         name: String,
