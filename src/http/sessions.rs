@@ -122,6 +122,10 @@ pub async fn create_session(
     };
     let named = [Setting::Provider, Setting::Model, Setting::ThinkingEffort, Setting::Mode];
     let named: Vec<Setting> = named.into_iter().filter(|setting| body.names(*setting)).collect();
+    if body.names_unknown_extension(api.host.as_ref()) {
+        // The agent's program may have it. Asking it once is enough for `check` to know.
+        api.host.extensions().await;
+    }
     let new = match (body.check(caller.name(), &api.settings, api.host.as_ref()), cwd.transpose()) {
         (Ok(mut new), Ok(cwd)) => {
             new.launch.cwd = cwd;
