@@ -34,7 +34,7 @@ use crate::process::Spawner;
 use crate::session::agent::LaunchError;
 use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
-use crate::session::registry::{Registry, SessionSettings};
+use crate::session::registry::{CrashBounds, Registry, SessionSettings};
 use crate::shutdown::Tasks;
 use crate::store::{OpenError, SqliteStore, StoreConfig, Synchronous};
 
@@ -307,6 +307,7 @@ fn launcher(
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),
         start_timeout: config.goose.start_timeout,
+        request_timeout: config.goose.request_timeout,
         line_bytes: config.limits.line_bytes,
         stderr_bytes: config.limits.stderr_bytes,
         pending_permissions: config.limits.pending_permissions,
@@ -339,7 +340,13 @@ fn session_settings(config: &Config) -> SessionSettings {
         permission_timeout: config.permissions.timeout,
         allow_plan_write: config.permissions.allow_plan_write,
         end_grace: config.goose.end_grace,
-        cancel_grace: config.goose.cancel_grace,
+        stop_grace: config.cancel.grace,
+        turn_duration: config.turns.max_duration,
+        crash: CrashBounds {
+            deaths: config.crash.deaths,
+            within: config.crash.within,
+            cooldown: config.crash.cooldown,
+        },
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
     }

@@ -8,6 +8,7 @@ mod agent;
 mod child;
 mod ending;
 mod settings;
+mod stopping;
 mod storage;
 
 use std::sync::Arc;
@@ -50,10 +51,10 @@ pub(super) struct SessionActor {
     /// After how long without a turn the agent is let go; zero: never.
     pub(super) idle_hibernate: Duration,
     pub(super) event_queue: usize,
-    /// How long the agent may take to end a cancelled turn.
-    pub(super) cancel_grace: Duration,
-    /// When a turn that is being cancelled has to be over.
-    pub(super) cancel_until: Option<Instant>,
+    /// How long the agent may take to end a turn that is being stopped.
+    pub(super) stop_grace: Duration,
+    /// When such a turn has to be over.
+    pub(super) stop_until: Option<Instant>,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -85,7 +86,7 @@ enum Input {
     Command(Command),
     Agent(Option<AgentEvents>),
     Expiry,
-    CancelOverdue,
+    StopOverdue,
     Idle,
     Stop,
 }
@@ -140,7 +141,7 @@ impl SessionActor {
             let has_turn = self.machine.current_turn().is_some();
             let expiry = self.machine.next_expiry().map(|at| Instant::now() + at.remaining(Timestamp::now()));
             let let_go_at = self.let_go_at();
-            let cancel_until = self.cancel_until;
+            let stop_until = self.stop_until;
             let input = tokio::select! {
                 biased;
                 // The end has its own path: nothing queued delays it. An idle session ends as soon as gander begins to
@@ -149,7 +150,7 @@ impl SessionActor {
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
                 () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
-                () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
+                () = sleep_until(stop_until), if stop_until.is_some() => Input::StopOverdue,
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
                 () = sleep_until(let_go_at), if let_go_at.is_some() => Input::Idle,
@@ -174,9 +175,10 @@ impl SessionActor {
                 Input::Expiry => {
                     let mut step = Step::new(Timestamp::now());
                     self.machine.expire(&mut step);
+                    self.begin_stopping(&mut step);
                     self.finish_step(step).await
                 }
-                Input::CancelOverdue => self.cancel_overdue().await,
+                Input::StopOverdue => self.stop_overdue().await,
                 Input::Idle => self.idle_too_long().await,
             };
             if matches!(next, Next::End) {
@@ -222,9 +224,7 @@ impl SessionActor {
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
-                if self.machine.is_cancelling() {
-                    self.cancel_until.get_or_insert_with(|| Instant::now() + self.cancel_grace);
-                }
+                self.begin_stopping(&mut step);
                 self.finish_command(step, reply, result).await
             }
             Command::Answer { by, permission, answer, reply } => {
@@ -317,19 +317,12 @@ impl SessionActor {
         if let Err(error) = committed {
             return self.log_failed(&error);
         }
-        for command in commands {
-            let Some(agent) = &self.child.agent else { break };
-            if agent.send(command).is_err() {
-                // The adapter gives such an agent up and tells its end as an event.
-                tracing::warn!(session = %self.log.session(), "the agent takes no commands");
-                break;
-            }
-        }
+        self.send_commands(commands);
         if step.start_agent {
             self.start_agent();
         }
-        if !self.machine.is_cancelling() {
-            self.cancel_until = None;
+        if !self.machine.is_stopping() {
+            self.stop_until = None;
         }
         if let Some(status) = news {
             self.status.send_replace(status);

@@ -23,15 +23,20 @@
 //! Architecture invariant: a turn, a tool call and a permission that were begun are ended by exactly one final event.
 //! Every way out of a turn goes through [`Machine::end_turn`], which closes what is open in it first.
 
+mod crash_loop;
 mod ending;
 mod from_agent;
 mod from_callers;
 mod step;
+mod stopping;
 mod tool_calls;
 #[cfg(test)]
 mod tests;
 
+pub use self::crash_loop::CrashBounds;
+use self::crash_loop::CrashLoop;
 pub(super) use self::step::Step;
+use self::stopping::Stop;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -42,7 +47,6 @@ use super::id::{EventId, MessageId, PermissionId, Timestamp, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::DecidedBy;
 use super::snapshot::{SessionState, Snapshot};
-use super::tool_call::ToolCallStatus;
 use super::turn::{TurnError, TurnErrorClass, TurnState, TurnUsage};
 
 /// How many notices a snapshot shows.
@@ -61,6 +65,9 @@ pub(super) struct Bounds {
     pub(super) pending_permissions: usize,
     pub(super) permission_timeout: Duration,
     pub(super) allow_plan_write: bool,
+    /// How long a turn may take; zero: as long as it likes.
+    pub(super) turn_duration: Duration,
+    pub(super) crash: CrashBounds,
 }
 
 /// The large states a session goes through; the finer ones follow from what is open.
@@ -121,8 +128,9 @@ pub(super) struct Machine {
     record: SessionRecord,
     bounds: Bounds,
     phase: Phase,
-    /// The caller who cancelled the running turn.
-    cancelled_by: Option<String>,
+    /// Why the running turn is being stopped.
+    stop: Option<Stop>,
+    crash_loop: CrashLoop,
     /// Whether a change of settings is under way.
     patching: bool,
     /// What the running turn waits to send until there is an agent.
@@ -146,7 +154,8 @@ impl Machine {
             record,
             bounds,
             phase: Phase::Starting,
-            cancelled_by: None,
+            stop: None,
+            crash_loop: CrashLoop::default(),
             patching: false,
             held: None,
             message: None,
@@ -188,11 +197,6 @@ impl Machine {
         &self.record
     }
 
-    /// Whether a turn is being cancelled: what its tools started is killed before its end is told.
-    pub(super) fn is_cancelling(&self) -> bool {
-        self.cancelled_by.is_some()
-    }
-
     pub(super) fn is_deleting(&self) -> bool {
         self.phase == Phase::Deleting
     }
@@ -201,9 +205,10 @@ impl Machine {
         self.record.snapshot.current_turn.as_ref().map(|turn| turn.id)
     }
 
-    /// When the next pending permission expires.
+    /// When the next pending permission expires, or the running turn has taken as long as it may.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
-        self.record.snapshot.pending_permissions.iter().map(|permission| permission.expires_at).min()
+        let permissions = self.record.snapshot.pending_permissions.iter();
+        permissions.map(|permission| permission.expires_at).chain(self.turn_deadline()).min()
     }
 
     /// Ends a step: tells the state if it changed; gives the records to write.
@@ -235,13 +240,13 @@ impl Machine {
     fn state(&self) -> SessionState {
         match self.phase {
             Phase::Starting if self.record.snapshot.current_turn.is_none() => SessionState::Starting,
-            Phase::Starting if self.cancelled_by.is_some() => SessionState::Cancelling,
+            Phase::Starting if self.is_stopping() => SessionState::Cancelling,
             Phase::Starting => SessionState::Running,
             Phase::Hibernated => SessionState::Hibernated,
             Phase::Failed => SessionState::Failed,
             Phase::Deleting => self.record.snapshot.state,
             Phase::Ready if self.record.snapshot.current_turn.is_none() => SessionState::Idle,
-            Phase::Ready if self.cancelled_by.is_some() => SessionState::Cancelling,
+            Phase::Ready if self.is_stopping() => SessionState::Cancelling,
             Phase::Ready if self.record.snapshot.pending_permissions.is_empty() => SessionState::Running,
             Phase::Ready => SessionState::AwaitingPermission,
         }
@@ -316,18 +321,6 @@ impl Machine {
         };
         let error = TurnError { class, message: error.to_string(), retryable: class.is_retryable() };
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::AgentExit);
-    }
-
-    /// The agent did not end a cancelled turn in time and has been ended itself.
-    pub(super) fn cancel_overdue(&mut self, step: &mut Step) {
-        self.forget_agent();
-        self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
-        self.close_tool_calls(step, ToolCallStatus::Cancelled);
-        if self.phase == Phase::Ready {
-            self.phase = Phase::Hibernated;
-            self.record.snapshot.state_reason =
-                Some("the agent did not stop when its turn was cancelled".into());
-        }
     }
 
     /// Whether the session has an agent, or one that is being started.

@@ -71,6 +71,8 @@ pub enum TurnErrorClass {
     StorageUnavailable,
     /// The agent did not start.
     StartFailed,
+    /// The turn took longer than a turn may.
+    Deadline,
 }
 
 impl TurnErrorClass {
@@ -86,9 +88,11 @@ impl TurnErrorClass {
             | Self::GatewayRestarted
             | Self::StartFailed
             | Self::StorageUnavailable => true,
-            Self::ProviderAuth | Self::ProviderRejected | Self::ProviderNotConfigured | Self::AgentError => {
-                false
-            }
+            Self::ProviderAuth
+            | Self::ProviderRejected
+            | Self::ProviderNotConfigured
+            | Self::AgentError
+            | Self::Deadline => false,
         }
     }
 }

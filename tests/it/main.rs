@@ -20,6 +20,7 @@ mod reads;
 mod replay;
 mod restart;
 mod sessions;
+mod stopping;
 mod storage;
 mod streams;
 mod support;

@@ -1,5 +1,6 @@
 //! How turns, tool calls and permissions end: each exactly once, whatever dies.
 
+use super::stopping::Stop;
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, AgentOption, PermissionReply};
 use crate::session::event::{EventBody, EventKind};
@@ -50,7 +51,10 @@ impl Machine {
             TurnState::Interrupted => EventKind::TurnInterrupted,
         };
         let told = Turn { prompt: None, ..turn.clone() };
-        let by = self.cancelled_by.take();
+        let by = match self.stop.take() {
+            Some(Stop::Cancelled { by }) => Some(by),
+            Some(Stop::Deadline) | None => None,
+        };
         self.push(step, kind, EventBody::Turn { turn: Box::new(told), by });
         step.put_turn(turn);
         step.session_changed = true;
@@ -129,8 +133,9 @@ impl Machine {
         Some(permission)
     }
 
-    /// Rejects what nobody answered in time.
+    /// Stops the turn if it has taken as long as it may, and rejects what nobody answered in time.
     pub(in crate::session) fn expire(&mut self, step: &mut Step) {
+        self.stop_at_deadline(step);
         let expired: Vec<PermissionId> = self
             .record
             .snapshot

@@ -1,6 +1,7 @@
 //! The machine alone: first the walks that callers know, then any order of inputs.
 
 mod any_order;
+mod stopping;
 mod waking;
 
 use std::collections::HashSet;
@@ -22,6 +23,8 @@ const BOUNDS: Bounds = Bounds {
     pending_permissions: 3,
     permission_timeout: Duration::from_mins(1),
     allow_plan_write: true,
+    turn_duration: Duration::from_mins(10),
+    crash: CrashBounds { deaths: 3, within: Duration::from_mins(1), cooldown: Duration::from_mins(1) },
 };
 
 fn at(seconds: u64) -> Timestamp {

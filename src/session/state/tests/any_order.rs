@@ -85,7 +85,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
         Input::Patch => {
             let patch = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
             walk.step(|machine, step| {
-                if machine.begin_patch().is_ok() {
+                if machine.begin_patch(step.now).is_ok() {
                     machine.apply_patch(step, "a".into(), &patch).unwrap();
                 }
             });
