@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use super::actor::{Child, Reports, SessionActor};
+use super::actor::{Child, Deadlines, Reports, SessionActor};
 use super::agent::{AgentLauncher, LaunchSpec};
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
@@ -258,6 +258,7 @@ impl Registry {
             reports: Reports::new(),
             stop_grace: shared.settings.stop_grace,
             stop_until: None,
+            deadlines: Deadlines::new(shared.settings.turn_duration),
             waiting_patch: None,
             kept_since: None,
             broken: None,

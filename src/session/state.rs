@@ -27,6 +27,7 @@ mod crash_loop;
 mod ending;
 mod from_agent;
 mod from_callers;
+mod mode;
 mod step;
 mod stopping;
 mod tool_calls;
@@ -43,7 +44,7 @@ use std::time::Duration;
 use super::agent::{AgentCommand, AgentOption, LaunchError, Notice, ReplyToken};
 use super::event::{EventBody, EventKind, SessionChange};
 use super::handle::Refusal;
-use super::id::{EventId, MessageId, PermissionId, Timestamp, TurnId};
+use super::id::{EventId, MessageId, PermissionId, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::DecidedBy;
 use super::snapshot::{SessionState, Snapshot};
@@ -133,7 +134,7 @@ pub(super) struct Machine {
     crash_loop: CrashLoop,
     /// Whether a change of settings is under way.
     patching: bool,
-    /// What the running turn waits to send until there is an agent.
+    /// What the running turn waits to send until there is an agent, in the right mode.
     held: Option<AgentCommand>,
     message: Option<OpenMessage>,
     /// The last message of the running turn, cut at [`TURN_TEXT_BYTES`].
@@ -203,12 +204,6 @@ impl Machine {
 
     pub(super) fn current_turn(&self) -> Option<TurnId> {
         self.record.snapshot.current_turn.as_ref().map(|turn| turn.id)
-    }
-
-    /// When the next pending permission expires, or the running turn has taken as long as it may.
-    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
-        let permissions = self.record.snapshot.pending_permissions.iter();
-        permissions.map(|permission| permission.expires_at).chain(self.turn_deadline()).min()
     }
 
     /// Ends a step: tells the state if it changed; gives the records to write.

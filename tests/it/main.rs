@@ -22,6 +22,7 @@ mod restart;
 mod sessions;
 mod stopping;
 mod storage;
+mod tickets;
 mod streams;
 mod support;
 mod turns;

@@ -36,7 +36,8 @@ impl Machine {
     pub(super) fn count_death(&mut self, now: Timestamp, how: &str) -> Option<String> {
         let CrashBounds { deaths: limit, within, cooldown } = self.bounds.crash;
         let CrashLoop { deaths, until } = &mut self.crash_loop;
-        deaths.retain(|death| death.plus(within) > now);
+        // Later ones than now are of a clock that was set back since.
+        deaths.retain(|death| *death <= now && death.plus(within) > now);
         deaths.push_back(now);
         if deaths.len() < limit {
             return None;
@@ -57,10 +58,13 @@ impl Machine {
     /// Refuses what would start an agent, or use the one there is, when that cannot be now.
     pub(in crate::session) fn refuse_work(&self, now: Timestamp) -> Result<(), Refusal> {
         self.refuse_while_busy()?;
-        match self.crash_loop.until {
-            Some(until) if self.phase == Phase::Failed && until > now => {
+        let left = self.crash_loop.until.map(|until| until.remaining(now));
+        match left {
+            // More is left than there ever was when the clock was set back since.
+            Some(left)
+                if self.phase == Phase::Failed && !left.is_zero() && left <= self.bounds.crash.cooldown =>
+            {
                 let reason = self.record.snapshot.state_reason.clone().unwrap_or_default();
-                let left = until.remaining(now);
                 let retry_after = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
                 Err(Refusal::CoolingDown { reason, retry_after })
             }

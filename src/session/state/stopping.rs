@@ -7,7 +7,7 @@
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, Notice, NoticeLevel};
 use crate::session::handle::Refusal;
-use crate::session::id::{Timestamp, TurnId};
+use crate::session::id::TurnId;
 use crate::session::permission::DecidedBy;
 use crate::session::tool_call::ToolCallStatus;
 use crate::session::turn::{Turn, TurnError, TurnErrorClass, TurnState};
@@ -48,18 +48,9 @@ impl Machine {
         Ok(current)
     }
 
-    /// When the running turn has taken as long as it may.
-    pub(super) fn turn_deadline(&self) -> Option<Timestamp> {
-        if self.bounds.turn_duration.is_zero() || self.is_stopping() {
-            return None;
-        }
-        let started = self.record.snapshot.current_turn.as_ref()?.started_at?;
-        Some(started.plus(self.bounds.turn_duration))
-    }
-
-    /// Stops a turn that has taken as long as it may.
-    pub(super) fn stop_at_deadline(&mut self, step: &mut Step) {
-        if self.turn_deadline().is_some_and(|deadline| deadline <= step.now) {
+    /// Stops a turn that has taken as long as it may. When that is, is for the caller to say: the machine has no clock.
+    pub(in crate::session) fn stop_at_deadline(&mut self, step: &mut Step, turn: TurnId) {
+        if self.current_turn() == Some(turn) && !self.is_stopping() {
             self.begin_stop(step, Stop::Deadline);
         }
     }

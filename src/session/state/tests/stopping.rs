@@ -27,19 +27,16 @@ fn refused(walk: &mut Walk) -> Refusal {
 fn a_turn_that_takes_too_long_is_stopped_and_fails() {
     let mut walk = Walk::ready();
     let turn = walk.prompt();
-    walk.now += 599;
     walk.call("1");
     walk.ask("1", "r1");
-    walk.step(Machine::expire);
-    assert_eq!((walk.state(), walk.commands.len()), (SessionState::AwaitingPermission, 1));
-    assert_eq!(walk.machine.next_expiry(), Some(at(601)), "the turn's end comes before the question's");
-    walk.now += 1;
-    walk.step(Machine::expire);
+    walk.step(|machine, step| machine.stop_at_deadline(step, TurnId::new()));
+    assert_eq!((walk.state(), walk.commands.len()), (SessionState::AwaitingPermission, 1), "another turn's");
+    walk.step(|machine, step| machine.stop_at_deadline(step, turn));
     assert!(matches!(
         &walk.commands[1..],
         [AgentCommand::Cancel, AgentCommand::AnswerPermission { answer: PermissionReply::Cancelled, .. }]
     ));
-    assert_eq!((walk.state(), walk.machine.next_expiry()), (SessionState::Cancelling, None));
+    assert_eq!(walk.state(), SessionState::Cancelling);
     // It is too late for the agent to be done.
     walk.finish(turn, "end_turn");
     let ended = walk.last_turn();
@@ -56,9 +53,8 @@ fn a_turn_that_takes_too_long_is_stopped_and_fails() {
 fn a_turn_that_waits_for_its_agent_too_long_ends_without_one() {
     let mut walk = Walk::ready();
     walk.step(|machine, _| machine.hibernate()).unwrap();
-    walk.prompt();
-    walk.now += 600;
-    walk.step(Machine::expire);
+    let turn = walk.prompt();
+    walk.step(|machine, step| machine.stop_at_deadline(step, turn));
     assert_eq!(walk.last_turn().error.unwrap().class, TurnErrorClass::Deadline);
     walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
     assert!(walk.commands.is_empty());
@@ -69,8 +65,7 @@ fn a_turn_that_waits_for_its_agent_too_long_ends_without_one() {
 fn who_cancels_a_turn_that_is_being_stopped_gets_it_cancelled() {
     let mut walk = Walk::ready();
     let turn = walk.prompt();
-    walk.now += 600;
-    walk.step(Machine::expire);
+    walk.step(|machine, step| machine.stop_at_deadline(step, turn));
     walk.step(|machine, step| machine.cancel(step, "bob".into(), turn)).unwrap();
     assert_eq!(walk.commands.len(), 2, "the agent is told once");
     walk.finish(turn, "cancelled");
