@@ -55,8 +55,8 @@ impl Machine {
         }
     }
 
-    fn begin_stop(&mut self, step: &mut Step, stop: Stop) {
-        self.stop = Some(stop);
+    fn begin_stop(&mut self, step: &mut Step, why: Stop) {
+        self.stop = Some(why);
         if self.held.is_some() {
             // The agent has not heard of the turn, and will not.
             return self.end_stopped_turn(step);
