@@ -64,6 +64,11 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
+fn exit() -> AgentEvent {
+    let class = TurnErrorClass::AgentExited;
+    AgentEvent::Exited(AgentExit { how: "exit code 1".into(), stderr_tail: String::new(), class })
+}
+
 fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
     walk.now += 7;
     match *input {
@@ -152,11 +157,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
                 walk.agent(AgentEvent::PromptFinished { turn, result });
             }
         }
-        Input::Exit => walk.agent(AgentEvent::Exited(AgentExit {
-            how: "exit code 1".into(),
-            stderr_tail: String::new(),
-            class: TurnErrorClass::AgentExited,
-        })),
+        Input::Exit => walk.agent(exit()),
         Input::Restart => {
             let record = walk.machine.record().clone();
             let last = record.snapshot.last_event_id;
@@ -251,11 +252,7 @@ proptest! {
             }
         }
         // Once there is no agent nothing stays open.
-        walk.agent(AgentEvent::Exited(AgentExit {
-            how: "exit code 0".into(),
-            stderr_tail: String::new(),
-            class: TurnErrorClass::AgentExited,
-        }));
+        walk.agent(exit());
         let snapshot = walk.machine.snapshot();
         prop_assert!(snapshot.current_turn.is_none());
         prop_assert!(snapshot.open_tool_calls.is_empty() && snapshot.pending_permissions.is_empty());
