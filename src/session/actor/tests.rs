@@ -2,6 +2,8 @@
 
 mod doubles;
 mod permissions;
+mod queued;
+mod stopping;
 
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
 use crate::session::tool_call::ToolCall;
-use crate::session::turn::{Prompt, Turn, TurnState};
+use crate::session::turn::{Prompt, Turn, TurnState, WhenBusy};
 use doubles::{Commits, World};
 
 async fn until(session: &SessionHandle, state: SessionState) {
@@ -19,7 +21,7 @@ async fn until(session: &SessionHandle, state: SessionState) {
 }
 
 async fn prompt(session: &SessionHandle) -> Result<Turn, Refusal> {
-    session.prompt("alice", Prompt::Text("go".into())).await
+    session.prompt("alice", Prompt::Text("go".into()), WhenBusy::Reject).await
 }
 
 fn title(text: &str) -> SessionPatch {
@@ -238,72 +240,4 @@ async fn a_change_that_waits_for_a_start_is_answered_however_that_goes() {
     // As an agent's end answers all that was asked of it.
     drop(asked);
     assert!(matches!(deleted.await.unwrap(), Err(Refusal::SessionGone)));
-}
-
-/// Waits for the agent's command to end its turn.
-async fn told_to_stop(agent: &mut doubles::RunningAgent) {
-    while !matches!(agent.commands.recv().await.unwrap(), AgentCommand::Cancel) {}
-}
-
-#[tokio::test]
-async fn a_store_that_is_slow_keeps_neither_the_agent_from_stopping_nor_from_being_killed() {
-    let mut world = World::new(|settings| settings.stop_grace = Duration::from_millis(20)).await;
-    let (session, mut agent) = world.ready().await;
-    let turn = prompt(&session).await.unwrap();
-    world.store.set(Commits::OnDemand);
-    let cancelling = session.clone();
-    let cancelled = session.tasks.spawn(async move { cancelling.cancel("alice", turn.id).await });
-    told_to_stop(&mut agent).await;
-    agent.ended.cancelled().await;
-    assert!(!cancelled.is_finished(), "nothing is told that is not written");
-    world.store.commit();
-    cancelled.await.unwrap().unwrap();
-    assert_eq!(session.turn_ended(turn.id).await.unwrap().state, TurnState::Cancelled);
-}
-
-#[tokio::test]
-async fn an_agent_that_stopped_in_time_is_not_killed_when_the_store_is_slow() {
-    let mut world = World::new(|settings| settings.stop_grace = Duration::from_millis(200)).await;
-    let (session, mut agent) = world.ready().await;
-    let turn = prompt(&session).await.unwrap();
-    session.cancel("alice", turn.id).await.unwrap();
-    told_to_stop(&mut agent).await;
-    world.store.set(Commits::OnDemand);
-    agent.says(AgentEvent::PromptFinished { turn: turn.id, result: Ok("cancelled".into()) }).await;
-    world.store.something_waits().await;
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    world.store.commit();
-    assert_eq!(session.turn_ended(turn.id).await.unwrap().state, TurnState::Cancelled);
-    assert!(!agent.ended.is_cancelled());
-    assert_eq!(session.snapshot().await.unwrap().state, SessionState::Idle);
-}
-
-#[tokio::test]
-async fn a_turn_ends_although_its_agent_cannot_be_ended_nor_its_tools_be_found() {
-    for agent_answers in [true, false] {
-        let mut world = World::new(|settings| settings.stop_grace = Duration::from_millis(20)).await;
-        let session = world.create().await.unwrap();
-        let mut agent = world.launch().await.succeed_stuck();
-        session.started().await.unwrap().unwrap();
-        let turn = prompt(&session).await.unwrap();
-        session.cancel("alice", turn.id).await.unwrap();
-        told_to_stop(&mut agent).await;
-        if agent_answers {
-            agent.says(AgentEvent::PromptFinished { turn: turn.id, result: Ok("cancelled".into()) }).await;
-        }
-        assert_eq!(session.turn_ended(turn.id).await.unwrap().state, TurnState::Cancelled);
-        assert!(agent.ended.is_cancelled());
-        until(&session, SessionState::Hibernated).await;
-    }
-}
-
-#[tokio::test]
-async fn a_turn_that_takes_too_long_is_stopped() {
-    let mut world = World::new(|settings| settings.turn_duration = Duration::from_millis(20)).await;
-    let (session, mut agent) = world.ready().await;
-    let turn = prompt(&session).await.unwrap();
-    told_to_stop(&mut agent).await;
-    agent.says(AgentEvent::PromptFinished { turn: turn.id, result: Ok("cancelled".into()) }).await;
-    assert_eq!(session.turn_ended(turn.id).await.unwrap().state, TurnState::Failed);
-    assert!(!agent.ended.is_cancelled());
 }

@@ -55,20 +55,19 @@ impl Machine {
         self.crash_loop = CrashLoop::default();
     }
 
+    /// How long no other agent is started, since the last ones have died; in whole seconds.
+    pub(in crate::session) fn cooldown(&self, now: Timestamp) -> Option<Duration> {
+        let left = self.crash_loop.until.filter(|_| self.phase == Phase::Failed)?.remaining(now);
+        // More is left than there ever was when the clock was set back since.
+        let is_over = left.is_zero() || left > self.bounds.crash.cooldown;
+        (!is_over).then(|| Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0)))
+    }
+
     /// Refuses what would start an agent, or use the one there is, when that cannot be now.
     pub(in crate::session) fn refuse_work(&self, now: Timestamp) -> Result<(), Refusal> {
         self.refuse_while_busy()?;
-        let left = self.crash_loop.until.map(|until| until.remaining(now));
-        match left {
-            // More is left than there ever was when the clock was set back since.
-            Some(left)
-                if self.phase == Phase::Failed && !left.is_zero() && left <= self.bounds.crash.cooldown =>
-            {
-                let reason = self.record.snapshot.state_reason.clone().unwrap_or_default();
-                let retry_after = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
-                Err(Refusal::CoolingDown { reason, retry_after })
-            }
-            _ => Ok(()),
-        }
+        let reason = || self.record.snapshot.state_reason.clone().unwrap_or_default();
+        self.cooldown(now)
+            .map_or(Ok(()), |retry_after| Err(Refusal::CoolingDown { reason: reason(), retry_after }))
     }
 }
