@@ -1,6 +1,6 @@
 // The example page in a real browser, on another origin than gander, on the real goose with the scripted model.
 //
-//   GANDER=path/to/gander GOOSE=path/to/goose node tests/browser/page.mjs FOLDER-FOR-PICTURES
+//   GANDER=path/to/gander GOOSE=path/to/goose node tests/clients/page.mjs FOLDER-FOR-PICTURES
 //
 // Every step waits for what a person would see. Anything that the browser's console calls an error fails the run, but
 // for what it says by itself of connections that this test has cut.
@@ -111,7 +111,7 @@ class Wire {
 }
 
 const { server, origin } = await serve(path.join(root, "examples/web"));
-const strangers = await serve(path.join(root, "tests/browser/stranger"));
+const strangers = await serve(path.join(root, "tests/clients/stranger"));
 const storage = await mkdtemp(path.join(tmpdir(), "gander-page-"));
 await mkdir(pictures, { recursive: true });
 const gander = new Gander(storage, origin);
