@@ -74,6 +74,36 @@ impl SessionActor {
     }
 }
 
+impl SessionActor {
+    /// Sets the agent to the mode that a turn waits for, in a task of its own, which reports.
+    pub(super) fn set_mode(&self, mode: Mode) {
+        let agent = self.child.agent.clone();
+        let reports = self.reports.sender.clone();
+        self.tasks.spawn(async move {
+            let result = match agent {
+                // An option's answer says what is set now; that of `SetMode` says nothing.
+                Some(agent) => set_option(&*agent, "mode", mode.as_str()).await,
+                None => Err(gone()),
+            };
+            let _ = reports.send(Finished::Mode { mode, result }).await;
+        });
+    }
+
+    pub(super) async fn mode_set(&mut self, mode: Mode, result: Result<(), AgentFailure>) -> Next {
+        let mut step = Step::new(Timestamp::now());
+        match result {
+            Ok(()) => self.machine.mode_set(&mut step, mode),
+            Err(failure) => {
+                if self.machine.mode_not_set(&mut step, &failure) {
+                    tracing::error!(session = %self.log.session(), %failure, "the agent cannot be set to the mode it has to be in: it is ended");
+                    self.end_agent(self.end_grace).await;
+                }
+            }
+        }
+        self.finish_step(step).await
+    }
+}
+
 /// Asks the agent for the patch's settings. When it refuses one, those before it are set back to `before`.
 async fn change(
     agent: &dyn Agent,

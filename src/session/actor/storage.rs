@@ -98,7 +98,7 @@ impl SessionActor {
             agent.mark_turn().await;
         }
         let commands = std::mem::take(&mut step.commands);
-        let start_agent = std::mem::take(&mut step.start_agent);
+        let (start_agent, set_mode) = (std::mem::take(&mut step.start_agent), step.set_mode.take());
         let begun = match self.append(&mut step).await {
             Ok(()) => self.committed(Waiting::WhileItWrites).await,
             Err(error) => Err(error),
@@ -108,6 +108,7 @@ impl SessionActor {
             Ok(()) => {
                 step.commands = commands;
                 step.start_agent = start_agent;
+                step.set_mode = set_mode;
                 self.finish_command(step, reply, result).await
             }
             Err(error @ StoreError::Unavailable(_)) if self.deletion.is_none() => {

@@ -48,7 +48,7 @@ impl Machine {
         step.put_turn(turn.clone());
         let command = AgentCommand::Prompt { turn: id, content: prompt.into_blocks() };
         if self.phase == Phase::Ready {
-            step.commands.push(command);
+            self.send_in_mode(step, command);
         } else {
             self.held = Some(command);
             self.start(step);
@@ -64,7 +64,7 @@ impl Machine {
             retryable: true,
         };
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
-        if self.held.take().is_some() {
+        if self.phase == Phase::Starting {
             // No agent was started for it either.
             self.phase = Phase::Hibernated;
         }

@@ -87,6 +87,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
         commands: Vec::new(),
         changes: Vec::new(),
         starts: false,
+        modes: Vec::new(),
         now: 9,
     };
     walk.step(Machine::gateway_restarted);
@@ -109,6 +110,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
         commands: Vec::new(),
         changes: Vec::new(),
         starts: false,
+        modes: Vec::new(),
         now: 9,
     };
     again.step(Machine::gateway_restarted);
