@@ -22,8 +22,11 @@ impl Modify for Servers {
 /// Leads from what is made to the calls that take its id.
 pub(super) struct Links;
 
-/// The answer to which call leads where: path, status, operation, its parameter, and where in the answer that is.
-const LINKS: [(&str, &str, &[(&str, &[(&str, &str)])]); 2] = [
+/// An operation, its parameters, and where in the answer each is.
+type Target = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// The answer to which call leads where: path, status and targets.
+const LINKS: [(&str, &str, &[Target]); 2] = [
     (
         "/v1/sessions",
         "201",
