@@ -23,6 +23,7 @@ mod replay;
 mod restart;
 mod sessions;
 mod settings;
+mod stopping;
 mod storage;
 mod tickets;
 mod streams;

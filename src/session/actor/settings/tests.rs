@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::session::agent::{AgentGone, BoxFuture, ConfigChoice};
+use crate::session::agent::{AgentGone, BoxFuture, ConfigChoice, Sweep};
 
 /// Settings as goose 1.52 keeps them.
 #[derive(Clone, Debug)]
@@ -94,8 +94,8 @@ impl Agent for GooseLike {
         Box::pin(std::future::ready(()))
     }
 
-    fn sweep(&self) -> BoxFuture<usize> {
-        Box::pin(std::future::ready(0))
+    fn sweep(&self) -> BoxFuture<Sweep> {
+        Box::pin(std::future::ready(Sweep::default()))
     }
 
     fn background(&self) -> BoxFuture<usize> {
