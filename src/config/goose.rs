@@ -63,9 +63,9 @@ pub struct GooseSettings {
     /// How long goose may take until a session is ready.
     #[serde(deserialize_with = "parse::duration")]
     pub start_timeout: Duration,
-    /// How long goose may take to end a cancelled turn before it is killed.
+    /// How long goose may take to answer any other request than a prompt, before it is killed.
     #[serde(deserialize_with = "parse::duration")]
-    pub cancel_grace: Duration,
+    pub request_timeout: Duration,
     /// How long goose may take to end by itself once its input is closed.
     #[serde(deserialize_with = "parse::duration")]
     pub end_grace: Duration,
@@ -122,7 +122,8 @@ impl GooseSettings {
             return Err(Violation::new("goose.mode", problem));
         }
         variables::validate(self)?;
-        check_positive("goose.start_timeout", self.start_timeout)
+        check_positive("goose.start_timeout", self.start_timeout)?;
+        check_positive("goose.request_timeout", self.request_timeout)
     }
 
     fn check_extensions(&self, key: &str, names: &[String]) -> Result<(), Violation> {

@@ -12,6 +12,7 @@ use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
 use super::log::{SessionLog, SessionRecord, Store, StoreError};
 use super::snapshot::{SessionState, Snapshot};
+pub use super::state::CrashBounds;
 use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
 
@@ -39,12 +40,18 @@ pub struct SessionSettings {
     pub allow_plan_write: bool,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
-    /// How long an agent may take to end a cancelled turn before it is killed.
-    pub cancel_grace: Duration,
+    /// How long an agent may take to end a turn that is being stopped before it is killed.
+    pub stop_grace: Duration,
+    /// How long a turn may take; zero: as long as it likes.
+    pub turn_duration: Duration,
+    /// When a session fails whose agent dies again and again.
+    pub crash: CrashBounds,
     /// After how long without a turn an agent is let go; zero: never.
     pub idle_hibernate: Duration,
     /// Batches of agent events that may wait for the session.
     pub event_queue: usize,
+    /// Turns that may wait in one session.
+    pub queued_turns: usize,
 }
 
 /// What a new session begins with.
@@ -93,6 +100,8 @@ struct Shared {
     places: Arc<Semaphore>,
     /// One permit for each agent that may run.
     running: Arc<Semaphore>,
+    /// Told when an agent has become idle: those who wait for a place can have it let go.
+    idle: watch::Sender<()>,
 }
 
 impl Registry {
@@ -109,7 +118,8 @@ impl Registry {
         let running = Arc::new(Semaphore::new(settings.max_running));
         let sessions = Mutex::default();
         let count = watch::Sender::new(0);
-        let shared = Shared { store, launcher, settings, tasks, sessions, count, places, running };
+        let idle = watch::Sender::new(());
+        let shared = Shared { store, launcher, settings, tasks, sessions, count, places, running, idle };
         let registry = Self { shared: Arc::new(shared) };
         let mut closing = Vec::new();
         for (number, mut record, last_event_id) in kept {
@@ -179,6 +189,28 @@ impl Registry {
         None
     }
 
+    /// A place among the running agents, as soon as there is one.
+    pub(super) async fn wait_for_place(self) -> OwnedSemaphorePermit {
+        // Before the first look, so that an agent that becomes idle during it is not missed.
+        let mut idle = self.shared.idle.subscribe();
+        loop {
+            if let Some(place) = self.place_for_agent().await {
+                return place;
+            }
+            tokio::select! {
+                // Biased: a free place is better than another agent's.
+                biased;
+                Ok(place) = Arc::clone(&self.shared.running).acquire_owned() => return place,
+                _ = idle.changed() => {}
+            }
+        }
+    }
+
+    /// An agent has become idle.
+    pub(super) fn tell_idle(&self) {
+        self.shared.idle.send_replace(());
+    }
+
     /// The session's task is over.
     pub(super) fn forget(&self, id: SessionId) {
         if self.lock().remove(&id).is_some() {
@@ -225,7 +257,7 @@ impl Registry {
         let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE);
         let (status, status_out) = watch::channel(Status {
             state: SessionState::Starting,
-            turn: None,
+            turns: [].into(),
             start_failure: None,
             idle_since: None,
         });
@@ -251,13 +283,14 @@ impl Registry {
             event_queue: shared.settings.event_queue,
             child: Child::none(),
             reports: Reports::new(),
-            cancel_grace: shared.settings.cancel_grace,
-            cancel_until: None,
-            deadlines: Deadlines::default(),
+            stop_grace: shared.settings.stop_grace,
+            stop_until: None,
+            deadlines: Deadlines::new(shared.settings.turn_duration),
             waiting_patch: None,
             kept_since: None,
             broken: None,
             deletion: None,
+            upcoming: None,
             registry: self.clone(),
             place,
         };
@@ -271,6 +304,9 @@ impl Registry {
             pending_permissions: settings.pending_permissions,
             permission_timeout: settings.permission_timeout,
             allow_plan_write: settings.allow_plan_write,
+            turn_duration: settings.turn_duration,
+            crash: settings.crash,
+            queued_turns: settings.queued_turns,
         }
     }
 
