@@ -9,6 +9,7 @@
 //! an agent that writes and does not read would else stop both sides for ever. A full queue means that the agent does
 //! not take what it is sent; it is given up.
 
+mod extensions;
 mod pending;
 mod reader;
 mod start;

@@ -1,6 +1,7 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
 mod agent;
+mod guard;
 mod program;
 
 use std::collections::HashMap;
@@ -16,8 +17,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
+use self::guard::Guard;
 use self::program::ProgramStamp;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
+use crate::goose::belonging::{self, Belonging};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
@@ -26,7 +29,7 @@ use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
     Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
-    LaunchedAgent, ResumeToken,
+    LaunchedAgent, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -75,7 +78,7 @@ impl GooseLauncher {
         self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> Result<LaunchedAgent, LaunchError> {
@@ -83,7 +86,12 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
-        let cwd = self.prepare(session, &spec, resume.is_some(), home, launch.switched_off.clone()).await?;
+        let cwd =
+            self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
+        let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
+        let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
+        let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
+        guard.check_memory().await.map_err(|Unfit(reason)| failed(reason))?;
         let process = ProcessSpec {
             program,
             arguments: launch.arguments.iter().map(OsString::from).collect(),
@@ -117,7 +125,7 @@ impl GooseLauncher {
         let filter = Box::new(GooseUpdates::new(spec.mode));
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
         // From here on every way out but the last one ends goose, since it drops this.
-        let agent = GooseAgent { connection, control, mark: Arc::default() };
+        let agent = GooseAgent { connection, control, mark: Arc::default(), guard: Arc::clone(&guard) };
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {
@@ -125,13 +133,15 @@ impl GooseLauncher {
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
             let new = match &resume {
                 None => connection.new_session(&cwd).await?,
-                Some(ResumeToken(kept)) => {
+                Some(Resume { token: ResumeToken(kept), .. }) => {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
                     let loaded = connection.load_session(kept, &cwd).await?;
                     set_again(connection, &spec, loaded).await?
                 }
             };
-            Ok((about, new))
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
+            let removed = guard.tidy(connection, new.extensions.as_deref()).await;
+            Ok((about, new, removed))
         };
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
@@ -144,15 +154,20 @@ impl GooseLauncher {
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
         };
-        let checked = ready.and_then(|(about, new)| {
-            let checked =
-                launch::check(spec.mode, &launch.switched_off, new.mode, new.config_options, new.extensions);
-            let checked = checked.map_err(|mismatch| match mismatch {
+        let checked = ready.and_then(|(about, new, removed)| {
+            let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
+            let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
+            let mut checked = checked.map_err(|mismatch| match mismatch {
                 Mismatch::ProviderNotConfigured => {
                     LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
                 }
                 Mismatch::Mode { .. } => failed(mismatch.to_string()),
             })?;
+            checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
+            checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
+            if resume.is_none() {
+                checked.notices.extend(guard.belonging.warnings(spec.mode));
+            }
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, ResumeToken(session.to_owned())))
         });
@@ -255,7 +270,7 @@ impl AgentLauncher for GooseLauncher {
         &self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {

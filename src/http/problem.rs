@@ -319,7 +319,7 @@ impl From<Refusal> for Problem {
             Refusal::Busy(_) => Self::new(Code::SessionBusy, detail),
             Refusal::StartFailed(error) => error.into(),
             Refusal::AtCapacity => Self::new(Code::AtCapacity, detail),
-            Refusal::Failed(_) => Self::new(Code::AgentStartFailed, detail),
+            Refusal::Failed(_) | Refusal::Unfit(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),
             Refusal::TurnNotRunning => Self::new(Code::TurnNotRunning, detail),

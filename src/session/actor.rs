@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 pub(super) use self::child::Child;
 use self::storage::Waiting;
-use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent};
+use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent, Notice};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
@@ -32,7 +32,7 @@ enum Finished {
     /// The agent has started, or not.
     Launch(Result<LaunchedAgent, LaunchError>),
     /// The agent has taken new settings, or not.
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<(), Refusal> },
+    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<Vec<Notice>, Refusal> },
 }
 
 /// Everything that ends with the session.

@@ -8,6 +8,7 @@ mod command_line;
 mod connections;
 mod crash;
 mod ends;
+mod floor;
 mod hostile;
 mod idempotency;
 mod openapi;

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::guard::Guard;
 use crate::acp::{Connection, NewSession, StderrTail};
+use crate::goose::belonging;
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
-    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec,
+    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Mode,
+    Notice, Unfit,
 };
 use crate::session::turn::TurnErrorClass;
 
@@ -20,6 +23,7 @@ pub(super) struct GooseAgent {
     pub(super) control: ChildControl,
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
     pub(super) mark: Arc<Mutex<DescendantSnapshot>>,
+    pub(super) guard: Arc<Guard>,
 }
 
 /// An agent that nobody holds, or whose start fails halfway, must not run on: the reader would keep it.
@@ -34,11 +38,21 @@ impl Agent for GooseAgent {
         self.connection.send(command)
     }
 
-    fn mark_turn(&self) -> BoxFuture<()> {
-        let (control, mark) = (self.control.clone(), Arc::clone(&self.mark));
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        let (control, mark, guard) = (self.control.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
-            let snapshot = control.snapshot().await;
+            let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), control.snapshot());
             *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+            remembers_nothing
+        })
+    }
+
+    fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>> {
+        let (connection, guard) = (Arc::clone(&self.connection), Arc::clone(&self.guard));
+        Box::pin(async move {
+            let removed = guard.tidy(&connection, None).await?;
+            let removed = removed.iter().map(|name| belonging::removed(name));
+            Ok(removed.chain(guard.belonging.warnings(mode)).collect())
         })
     }
 

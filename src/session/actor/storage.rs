@@ -94,9 +94,10 @@ impl SessionActor {
         if result.is_err() {
             return self.finish_command(step, reply, result).await;
         }
-        if let Some(agent) = &self.child.agent {
-            agent.mark_turn().await;
-        }
+        let unfit = match &self.child.agent {
+            Some(agent) => agent.prepare_turn().await.err(),
+            None => None,
+        };
         let commands = std::mem::take(&mut step.commands);
         let start_agent = std::mem::take(&mut step.start_agent);
         let begun = match self.append(&mut step).await {
@@ -105,11 +106,18 @@ impl SessionActor {
         };
         let mut step = Step::new(Timestamp::now());
         match begun {
-            Ok(()) => {
-                step.commands = commands;
-                step.start_agent = start_agent;
-                self.finish_command(step, reply, result).await
-            }
+            Ok(()) => match unfit {
+                Some(unfit) => {
+                    let next = self.give_up_agent(&unfit).await;
+                    self.answer_when_committed(reply, result).await;
+                    next
+                }
+                None => {
+                    step.commands = commands;
+                    step.start_agent = start_agent;
+                    self.finish_command(step, reply, result).await
+                }
+            },
             Err(error @ StoreError::Unavailable(_)) if self.deletion.is_none() => {
                 let _ = reply.send(Err(Refusal::Store(error)));
                 self.machine.not_begun(&mut step);

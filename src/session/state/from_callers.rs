@@ -63,8 +63,9 @@ impl Machine {
             message: "nothing could be written when the turn was begun".into(),
             retryable: true,
         };
+        let was_held = self.held.is_some();
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
-        if self.held.take().is_some() {
+        if was_held {
             // No agent was started for it either.
             self.phase = Phase::Hibernated;
         }
