@@ -38,7 +38,7 @@ pub use goose::GooseSettings;
 pub use layers::Flag;
 pub use limits::LimitSettings;
 pub use log::{LogFormat, LogSettings};
-pub use permissions::{OnTimeout, PermissionSettings};
+pub use permissions::PermissionSettings;
 pub use secret::Secret;
 pub use server::ServerSettings;
 pub use sessions::SessionSettings;

@@ -8,6 +8,7 @@
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`remembered`]: what it must not remember of permissions.
+//! - [`tools`]: what its tools do, as far as the permission rules have to know.
 //! - [`updates`]: what its updates mean beyond ACP.
 //! - [`version`]: which versions gander works with.
 
@@ -19,5 +20,6 @@ pub mod launch;
 pub mod outcome;
 pub mod plan;
 pub mod remembered;
+pub mod tools;
 pub mod updates;
 pub mod version;

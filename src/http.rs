@@ -37,6 +37,7 @@ pub mod request;
 pub mod server;
 pub mod sessions;
 pub mod stream;
+pub mod stream_tickets;
 pub mod turns;
 
 #[cfg(test)]
@@ -84,6 +85,8 @@ pub struct HttpSettings {
     pub wait: Duration,
     /// Event streams that one caller may have open.
     pub streams_per_caller: usize,
+    /// Stream tickets that one token may have.
+    pub stream_tickets_per_caller: usize,
     /// How long a connection may take to send a request's head.
     pub header_timeout: Duration,
     /// How long a peer may take nothing of what it is sent.
@@ -130,6 +133,7 @@ fn routes() -> Router<Api> {
         .route("/v1/events", get(all_events::stream_all_events))
         .route("/v1/info", get(info::info))
         .route("/v1/extensions", get(catalogue::list))
+        .route("/v1/stream-tickets", post(stream_tickets::create_stream_ticket))
         .route("/v1/permissions", get(permissions::list_permissions))
         .route("/v1/sessions", get(sessions::list_sessions).post(sessions::create_session))
         .route(
@@ -154,7 +158,11 @@ fn routes() -> Router<Api> {
 fn recheck(api: Api) -> idempotency::Recheck {
     Arc::new(move |caller, path, session| {
         let answers_permission = path.contains("/permissions/");
-        caller.require(if answers_permission { auth::Role::Approve } else { auth::Role::Prompt })?;
+        caller.require(match path {
+            _ if answers_permission => auth::Role::Approve,
+            "/v1/stream-tickets" => auth::Role::Read,
+            _ => auth::Role::Prompt,
+        })?;
         session.map_or(Ok(()), |session| session_of(&api, caller, &session.to_string()).map(drop))
     })
 }

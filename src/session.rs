@@ -12,6 +12,7 @@ pub mod log;
 pub mod order;
 pub mod permission;
 pub mod plan;
+pub mod policy;
 pub mod registry;
 pub mod run;
 pub mod snapshot;

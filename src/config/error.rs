@@ -206,6 +206,9 @@ pub enum Problem {
         /// The variable.
         name: String,
     },
+    /// A permission rule that cannot be used.
+    #[error("{}", one_line(_0))]
+    Rule(String),
     /// The log filter cannot be read.
     #[error("{found:?} is not a log filter, such as info or gander=debug,warn")]
     LogFilter {

@@ -28,6 +28,8 @@ pub struct LimitSettings {
     pub wait: Duration,
     /// Event streams that one caller may have open.
     pub streams_per_caller: usize,
+    /// Stream tickets that one token may have.
+    pub stream_tickets_per_caller: usize,
     /// Unanswered permission requests per session.
     pub pending_permissions: usize,
     /// Bytes of goose's standard error kept per session, the newest.
@@ -45,6 +47,7 @@ impl LimitSettings {
         check_bytes("limits.output_bytes", self.output_bytes)?;
         check_positive("limits.wait", self.wait)?;
         check_count("limits.streams_per_caller", self.streams_per_caller)?;
+        check_count("limits.stream_tickets_per_caller", self.stream_tickets_per_caller)?;
         check_count("limits.pending_permissions", self.pending_permissions)?;
         check_bytes("limits.stderr_bytes", self.stderr_bytes)?;
         check_count("limits.event_queue", self.event_queue)?;

@@ -4,14 +4,21 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::error::Violation;
+use super::error::{Problem, Violation};
 use super::parse;
 use super::server::check_positive;
+use crate::session::policy::{Action, OnTimeout, PermissionPolicy, Rule, RuleFault};
 
 /// `[permissions]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PermissionSettings {
+    /// What happens to calls that no rule fits.
+    #[serde(deserialize_with = "parse::word")]
+    pub default: Action,
+    /// The rules. Not in the defaults' file, so that a copy of it can go on with `[[permissions.rules]]`.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
     /// How long a request waits for an answer.
     #[serde(deserialize_with = "parse::duration")]
     pub timeout: Duration,
@@ -22,16 +29,23 @@ pub struct PermissionSettings {
     pub allow_plan_write: bool,
 }
 
-/// What a request that nobody answered becomes. There is no `allow`: silence is not consent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnTimeout {
-    /// Rejected; the turn goes on.
-    Reject,
-}
-
 impl PermissionSettings {
     pub(super) fn validate(&self) -> Result<(), Violation> {
-        check_positive("permissions.timeout", self.timeout)
+        check_positive("permissions.timeout", self.timeout)?;
+        let rules = PermissionPolicy { rules: self.rules.clone(), ..PermissionPolicy::default() };
+        match rules.faults().into_iter().next() {
+            None => Ok(()),
+            Some(fault) => Err(Violation::new("permissions.rules", Problem::Rule(rule_fault(&fault)))),
+        }
+    }
+}
+
+/// The fault's place as one counts in a file: `/rules/0/path` is rule 1, path.
+fn rule_fault(fault: &RuleFault) -> String {
+    let mut place = fault.pointer.splitn(4, '/').skip(2);
+    let number = place.next().and_then(|number| number.parse::<usize>().ok());
+    match (number, place.next()) {
+        (Some(number), Some(part)) => format!("rule {}: {part} {}", number + 1, fault.detail),
+        _ => fault.detail.clone(),
     }
 }

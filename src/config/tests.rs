@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Config, DEFAULTS, Environment, Flag, LogFormat, OnTimeout, StorageSync};
+use super::{Config, DEFAULTS, Environment, Flag, LogFormat, StorageSync};
 use crate::session::agent::Mode;
+use crate::session::policy::{Action, OnTimeout};
 
 /// An environment in which every default folder can be told and no goose configuration exists.
 fn environment(variables: &[(&str, &str)]) -> Environment {
@@ -55,10 +56,25 @@ fn the_defaults_are_whole_and_what_the_contract_says() {
     assert_eq!((config.goose.provider.as_deref(), config.goose.model.as_deref()), (None, None));
     assert_eq!(config.goose.config_dir, None);
     assert!(config.goose.caller_env.contains(&"GOOSE_MAX_TURNS".to_owned()));
+    assert_eq!((config.permissions.default, config.permissions.rules.len()), (Action::Ask, 0));
     assert_eq!(config.permissions.on_timeout, OnTimeout::Reject);
     assert!(config.permissions.allow_plan_write);
     assert_eq!(config.limits.line_bytes, 16 << 20);
     assert_eq!(config.log.format, LogFormat::Text);
+}
+
+#[test]
+fn permission_rules_are_read() {
+    let config = with_file(
+        "[permissions]\ndefault = \"reject\"\n[[permissions.rules]]\naction = \"allow\"\ntool = \"tree\"\n\
+         [[permissions.rules]]\naction = \"ask\"\nmode = \"auto\"\ninput = { \"/depth\" = 3 }\n",
+    )
+    .unwrap();
+    let [first, second] = config.permissions.rules.as_slice() else { panic!("two rules") };
+    assert_eq!((first.action, first.tool.as_deref()), (Action::Allow, Some("tree")));
+    assert_eq!((second.mode, &second.input["/depth"]), (Some(Mode::Auto), &serde_json::json!(3)));
+    let by_variable = with_variables(&[("GANDER_PERMISSIONS__DEFAULT", "allow")]).unwrap();
+    assert_eq!(by_variable.permissions.default, Action::Allow);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! token.
 
 mod generated;
+mod tickets;
 mod tokens;
 
 use std::collections::BTreeSet;
@@ -22,6 +23,8 @@ use tokio::sync::watch;
 use utoipa::ToSchema;
 
 pub use generated::{GeneratedToken, ensure_token};
+use tickets::TicketInUse;
+pub use tickets::{NewTicket, Tickets, VALID_UNUSED};
 pub use tokens::TokensError;
 use tokens::{FileMark, TokenEntry, TokenSet};
 
@@ -77,6 +80,8 @@ pub struct Caller {
     entry: Arc<TokenEntry>,
     /// `None` where no token is needed.
     token: Option<(TokenHash, watch::Receiver<Arc<TokenSet>>)>,
+    /// What it showed in place of a token. Kept so that the ticket does not grow old meanwhile.
+    ticket: Option<Arc<TicketInUse>>,
 }
 
 impl Caller {
@@ -104,10 +109,10 @@ impl Caller {
         self.is_admin() || self.name() == owner
     }
 
-    /// Whether the caller showed a token, and did not just come from where none is needed.
+    /// Whether the caller showed a token or a ticket, and did not just come from where none is needed.
     #[must_use]
     pub fn showed_token(&self) -> bool {
-        self.token.is_some()
+        self.token.is_some() || self.ticket.is_some()
     }
 
     /// 403 when the caller lacks a role. An admin has every role.
@@ -119,11 +124,14 @@ impl Caller {
         Err(Problem::new(Code::RoleMissing, detail).with("role", role))
     }
 
-    /// Completes when the token is no longer valid, or has lost a role that it had.
+    /// Completes when the token is no longer valid, or has lost a role that it had. A ticket counts as used for as long
+    /// as this is kept.
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + 'static {
         let entry = Arc::clone(&self.entry);
         let token = self.token.clone();
+        let ticket = self.ticket.clone();
         async move {
+            let _in_use = ticket;
             let Some((hash, mut sets)) = token else { return std::future::pending().await };
             let holds = |set: &Arc<TokenSet>| {
                 set.get(&hash)
@@ -162,7 +170,10 @@ pub(super) fn unauthenticated() -> Problem {
 
 /// Everybody who may call. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Callers(Arc<Source>);
+pub struct Callers {
+    source: Arc<Source>,
+    tickets: Tickets,
+}
 
 #[derive(Debug)]
 enum Source {
@@ -190,26 +201,48 @@ impl Callers {
     #[must_use]
     pub fn anyone() -> Self {
         let entry = TokenEntry { name: "anonymous".into(), roles: Role::default_set() };
-        Self(Arc::new(Source::Anyone(Arc::new(entry))))
+        Self::of(Source::Anyone(Arc::new(entry)))
     }
 
     /// One caller, with the token that gander made.
     #[must_use]
     pub fn of_generated(token: &GeneratedToken) -> Self {
         let set = TokenSet::from([(hash(token.secret()), Arc::new(generated::owner_entry()))]);
-        Self(Arc::new(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: None }))
+        Self::of(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: None })
     }
 
     /// The callers of a tokens file, which is read again when it changes.
     pub fn of_file(path: PathBuf) -> Result<Self, TokensError> {
         let (mark, set) = tokens::read(&path)?;
         let file = TokensFile { path, seen: Mutex::new(mark) };
-        Ok(Self(Arc::new(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: Some(file) })))
+        Ok(Self::of(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: Some(file) }))
     }
 
-    /// Looks at the tokens file again and again until the gateway stops.
+    fn of(source: Source) -> Self {
+        Self { source: Arc::new(source), tickets: Tickets::unkept() }
+    }
+
+    /// The same callers, with tickets that are kept.
+    #[must_use]
+    pub fn with_tickets(self, tickets: Tickets) -> Self {
+        Self { tickets, ..self }
+    }
+
+    /// Makes a stream ticket for a caller; `None` when it has `limit` valid ones.
+    pub async fn make_ticket(
+        &self,
+        caller: &Caller,
+        limit: usize,
+        tasks: &Tasks,
+    ) -> std::io::Result<Option<NewTicket>> {
+        let token = caller.token.as_ref().map(|(hash, _)| *hash);
+        self.tickets.make(token, limit, tasks).await
+    }
+
+    /// Looks at the tokens file again and again until the gateway stops, and keeps the tickets.
     pub fn watch(&self, tasks: &Tasks) {
-        if !matches!(&*self.0, Source::Tokens { file: Some(_), .. }) {
+        self.tickets.keep(tasks);
+        if !matches!(&*self.source, Source::Tokens { file: Some(_), .. }) {
             return;
         }
         let (callers, stop) = (self.clone(), tasks.hard().clone());
@@ -226,20 +259,34 @@ impl Callers {
     /// a local file, about a microsecond: handing it to another thread would cost more than it takes.
     #[must_use]
     pub fn identify(&self, headers: &HeaderMap) -> Option<Caller> {
-        match &*self.0 {
-            Source::Anyone(entry) => Some(Caller { entry: Arc::clone(entry), token: None }),
-            Source::Tokens { valid, .. } => {
-                let token = bearer(headers)?;
-                self.refresh();
-                let hash = hash(token);
-                let entry = Arc::clone(valid.borrow().get(&hash)?);
-                Some(Caller { entry, token: Some((hash, valid.subscribe())) })
-            }
+        match &*self.source {
+            Source::Anyone(entry) => Some(Caller { entry: Arc::clone(entry), token: None, ticket: None }),
+            Source::Tokens { .. } => self.holder(hash(bearer(headers)?)),
         }
     }
 
+    /// Whose ticket this is; `None` when it is not valid, or the token it was made with no longer is.
+    #[must_use]
+    pub fn identify_ticket(&self, secret: &str) -> Option<Caller> {
+        let ticket = self.tickets.begin_use(secret)?;
+        let caller = match (&*self.source, ticket.token) {
+            (Source::Anyone(entry), None) => Caller { entry: Arc::clone(entry), token: None, ticket: None },
+            (Source::Tokens { .. }, Some(token)) => self.holder(token)?,
+            // gander was started anew with other settings.
+            _ => return None,
+        };
+        Some(Caller { ticket: Some(Arc::new(ticket)), ..caller })
+    }
+
+    fn holder(&self, token: TokenHash) -> Option<Caller> {
+        let Source::Tokens { valid, .. } = &*self.source else { return None };
+        self.refresh();
+        let entry = Arc::clone(valid.borrow().get(&token)?);
+        Some(Caller { entry, token: Some((token, valid.subscribe())), ticket: None })
+    }
+
     fn refresh(&self) {
-        let Source::Tokens { valid, file: Some(file) } = &*self.0 else { return };
+        let Source::Tokens { valid, file: Some(file) } = &*self.source else { return };
         let mut seen = lock(&file.seen);
         let now = FileMark::of(&file.path);
         if !now.differs(&seen) {

@@ -16,6 +16,7 @@ pub(super) fn settings() -> HttpSettings {
         body_bytes: 1024,
         wait: Duration::from_mins(5),
         streams_per_caller: 4,
+        stream_tickets_per_caller: 2,
         header_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_mins(1),
         max_connections: 16,

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
@@ -24,7 +24,7 @@ const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 /// What pages of listed origins may send and see.
 const CORS_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PATCH, DELETE");
 const CORS_REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
-    "authorization, content-type, accept, idempotency-key, last-event-id, prefer, x-request-id",
+    "authorization, content-type, accept, idempotency-key, last-event-id, prefer, traceparent, tracestate, x-request-id",
 );
 const CORS_ANSWER_HEADERS: HeaderValue =
     HeaderValue::from_static("location, retry-after, preference-applied, x-request-id");
@@ -72,8 +72,16 @@ pub(super) async fn admit(State(gate): State<Gate>, mut request: Request, next: 
 }
 
 impl Gate {
+    /// Who asks: by its token, else by its ticket. A ticket that is shown and not valid is not passed over.
+    fn identify(&self, request: &Request) -> Option<Caller> {
+        match ticket(request) {
+            Some(ticket) => self.callers.identify_ticket(ticket),
+            None => self.callers.identify(request.headers()),
+        }
+    }
+
     fn check(&self, origin: &Origin, request: &mut Request) -> Result<(), Problem> {
-        let caller = self.callers.identify(request.headers());
+        let caller = self.identify(request);
         let own = own_authority(request.uri(), request.headers());
         let host_allowed = own.as_ref().is_some_and(|own| is_allowed(own, &self.settings.allowed_hosts));
         if !host_allowed && !caller.as_ref().is_some_and(Caller::showed_token) {
@@ -99,6 +107,20 @@ impl Gate {
             None => Ok(()),
         }
     }
+}
+
+/// The routes that take a ticket in place of a token.
+const TICKET_ROUTES: [&str; 2] = ["/v1/events", "/v1/sessions/{session_id}/events"];
+
+/// The ticket that a request shows, if it is one that may; `None` when it shows a token too.
+fn ticket(request: &Request) -> Option<&str> {
+    let route = request.extensions().get::<MatchedPath>()?;
+    let may_show_one = TICKET_ROUTES.contains(&route.as_str()) && request.method() == Method::GET;
+    if !may_show_one || request.headers().contains_key(header::AUTHORIZATION) {
+        return None;
+    }
+    // A ticket has nothing in it that a query would have to encode.
+    request.uri().query()?.split('&').find_map(|parameter| parameter.strip_prefix("ticket="))
 }
 
 /// Under `/v1` even what does not exist needs a token.

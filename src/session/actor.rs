@@ -6,6 +6,7 @@
 
 mod agent;
 mod child;
+mod deadlines;
 mod ending;
 mod settings;
 mod storage;
@@ -17,8 +18,11 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::Instant;
 
 pub(super) use self::child::Child;
+pub(super) use self::deadlines::Deadlines;
 use self::storage::Waiting;
-use super::agent::{AgentEvents, AgentLauncher, LaunchError, LaunchedAgent, Notice};
+use super::agent::{
+    AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode, Notice, Unfit,
+};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
@@ -31,9 +35,14 @@ use crate::shutdown::Tasks;
 enum Finished {
     /// The agent has started, or not.
     Launch(Result<LaunchedAgent, LaunchError>),
+    /// The agent is in the mode that a turn waits for, or not.
+    Mode { mode: Mode, result: ModeSet },
     /// The agent has taken new settings, or not.
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<Vec<Notice>, Refusal> },
 }
+
+/// Whether the agent is in the mode it was to be set to, and if so, whether it has what gets round that.
+type ModeSet = Result<Result<Vec<Notice>, Unfit>, AgentFailure>;
 
 /// Everything that ends with the session.
 pub(super) struct SessionActor {
@@ -54,6 +63,8 @@ pub(super) struct SessionActor {
     pub(super) cancel_grace: Duration,
     /// When a turn that is being cancelled has to be over.
     pub(super) cancel_until: Option<Instant>,
+    /// When pending permissions expire.
+    pub(super) deadlines: Deadlines,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -138,7 +149,8 @@ impl SessionActor {
                 continue;
             }
             let has_turn = self.machine.current_turn().is_some();
-            let expiry = self.machine.next_expiry().map(|at| Instant::now() + at.remaining(Timestamp::now()));
+            self.deadlines.follow(&self.machine.snapshot().pending_permissions);
+            let expiry = self.deadlines.next();
             let let_go_at = self.let_go_at();
             let cancel_until = self.cancel_until;
             let input = tokio::select! {
@@ -160,6 +172,7 @@ impl SessionActor {
                     Next::End
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(result).await,
+                Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
                 Input::Finished(Finished::Patch { by, patch, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
                     for _ in 0..self.child.events.len() {
@@ -173,7 +186,7 @@ impl SessionActor {
                 Input::Agent(None) => self.channel_closed().await,
                 Input::Expiry => {
                     let mut step = Step::new(Timestamp::now());
-                    self.machine.expire(&mut step);
+                    self.machine.expire(&mut step, &self.deadlines.due());
                     self.finish_step(step).await
                 }
                 Input::CancelOverdue => self.cancel_overdue().await,
@@ -327,6 +340,9 @@ impl SessionActor {
         }
         if step.start_agent {
             self.start_agent();
+        }
+        if let Some(mode) = step.set_mode {
+            self.set_mode(mode);
         }
         if !self.machine.is_cancelling() {
             self.cancel_until = None;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use super::actor::{Child, Reports, SessionActor};
+use super::actor::{Child, Deadlines, Reports, SessionActor};
 use super::agent::{AgentLauncher, LaunchSpec};
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
@@ -253,6 +253,7 @@ impl Registry {
             reports: Reports::new(),
             cancel_grace: shared.settings.cancel_grace,
             cancel_until: None,
+            deadlines: Deadlines::default(),
             waiting_patch: None,
             kept_since: None,
             broken: None,

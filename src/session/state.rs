@@ -26,6 +26,7 @@
 mod ending;
 mod from_agent;
 mod from_callers;
+mod mode;
 mod step;
 mod tool_calls;
 #[cfg(test)]
@@ -38,7 +39,7 @@ use std::time::Duration;
 use super::agent::{AgentCommand, AgentOption, LaunchError, Notice, ReplyToken};
 use super::event::{EventBody, EventKind, SessionChange};
 use super::handle::Refusal;
-use super::id::{EventId, MessageId, PermissionId, Timestamp, TurnId};
+use super::id::{EventId, MessageId, PermissionId, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::DecidedBy;
 use super::snapshot::{SessionState, Snapshot};
@@ -125,7 +126,7 @@ pub(super) struct Machine {
     cancelled_by: Option<String>,
     /// Whether a change of settings is under way.
     patching: bool,
-    /// What the running turn waits to send until there is an agent.
+    /// What the running turn waits to send until there is an agent, in the right mode.
     held: Option<AgentCommand>,
     message: Option<OpenMessage>,
     /// The last message of the running turn, cut at [`TURN_TEXT_BYTES`].
@@ -199,11 +200,6 @@ impl Machine {
 
     pub(super) fn current_turn(&self) -> Option<TurnId> {
         self.record.snapshot.current_turn.as_ref().map(|turn| turn.id)
-    }
-
-    /// When the next pending permission expires.
-    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
-        self.record.snapshot.pending_permissions.iter().map(|permission| permission.expires_at).min()
     }
 
     /// Ends a step: tells the state if it changed; gives the records to write.

@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("goose", &["session"]),
     ("store", &["session"]),
     ("process", &["shutdown"]),
-    ("config", &["goose::catalogue", "session::agent::Mode"]),
+    ("config", &["goose::catalogue", "session::agent::Mode", "session::policy"]),
     ("demo", &["shutdown"]),
     ("shutdown", &[]),
     ("telemetry", &["config"]),

@@ -15,12 +15,12 @@ use tempfile::TempDir;
 use crate::support::{EventStream, Gander, Session, Setup, answer, refusal, text};
 
 /// The token of the caller with this name.
-fn token(name: &str) -> String {
+pub(crate) fn token(name: &str) -> String {
     format!("token-of-{name}")
 }
 
 /// Writes a tokens file with these callers and their roles; no roles means the default ones.
-fn write_tokens(dir: &Path, callers: &[(&str, &[&str])]) {
+pub(crate) fn write_tokens(dir: &Path, callers: &[(&str, &[&str])]) {
     let mut file = String::new();
     for (name, roles) in callers {
         let hash: String = Sha256::digest(token(name)).iter().fold(String::new(), |mut hex, byte| {
@@ -39,7 +39,7 @@ fn write_tokens(dir: &Path, callers: &[(&str, &[&str])]) {
 }
 
 /// A gander on the fake agent with these callers. Its own requests are those of the first.
-async fn gander_of(callers: &[(&str, &[&str])]) -> Gander {
+pub(crate) async fn gander_of(callers: &[(&str, &[&str])]) -> Gander {
     let dir = Arc::new(tempfile::tempdir().unwrap());
     write_tokens(dir.path(), callers);
     let file = dir.path().join("tokens.toml").to_str().unwrap().to_owned();

@@ -22,6 +22,7 @@ mod replay;
 mod restart;
 mod sessions;
 mod storage;
+mod tickets;
 mod streams;
 mod support;
 mod turns;

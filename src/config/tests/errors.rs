@@ -114,6 +114,19 @@ const IN_FILES: &[(&str, &str)] = &[
         "[permissions]\non_timeout = \"allow\"",
         "permissions.on_timeout: expected reject, found \"allow\" (in FILE)",
     ),
+    (
+        "[permissions]\ndefault = \"deny\"",
+        "permissions.default: expected allow or ask or reject, found \"deny\" (in FILE)",
+    ),
+    ("[[permissions.rules]]\ntool = \"shell\"", "permissions.rules.action: missing (in FILE)"),
+    (
+        "[[permissions.rules]]\naction = \"allow\"\ntols = \"shell\"",
+        "permissions.rules.tols: no such key; there are action, tool, extension, kind, mode, path, command, input (in FILE)",
+    ),
+    (
+        "[[permissions.rules]]\naction = \"ask\"\n[[permissions.rules]]\naction = \"reject\"\npath = \"~/.ssh/**\"",
+        "permissions.rules: rule 2: path may not begin with ~, which stands for nobody's home here; write the absolute path (in FILE)",
+    ),
     ("[permissions]\ntimeout = \"0s\"", "permissions.timeout: must be longer than zero (in FILE)"),
     ("[storage]\nsync = true", "storage.sync: expected a word, found true (in FILE)"),
     (

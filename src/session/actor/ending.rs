@@ -44,6 +44,7 @@ impl SessionActor {
                     self.child.agent = result.ok().map(|launched| launched.agent);
                 }
                 Some(Finished::Patch { reply, .. }) => drop(reply),
+                Some(Finished::Mode { .. }) => {}
                 None => break,
             }
         }

@@ -2,7 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use super::{Finished, Next, SessionActor};
+use super::{Finished, ModeSet, Next, SessionActor};
 use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode, Notice};
 use crate::session::handle::{Refusal, Reply, SessionPatch};
 use crate::session::id::Timestamp;
@@ -85,6 +85,45 @@ impl SessionActor {
         let result = result.map(|()| self.machine.snapshot().clone());
         self.answer_when_committed(reply, result).await;
         next
+    }
+}
+
+impl SessionActor {
+    /// Sets the agent to the mode that a turn waits for, in a task of its own, which reports.
+    pub(super) fn set_mode(&self, mode: Mode) {
+        let agent = self.child.agent.clone();
+        let reports = self.reports.sender.clone();
+        self.tasks.spawn(async move {
+            let result = match agent {
+                // An option's answer says what is set now; that of `SetMode` says nothing.
+                Some(agent) => match set_option(&*agent, "mode", mode.as_str()).await {
+                    Ok(()) => Ok(agent.check_extensions(mode).await),
+                    Err(failure) => Err(failure),
+                },
+                None => Err(gone()),
+            };
+            let _ = reports.send(Finished::Mode { mode, result }).await;
+        });
+    }
+
+    pub(super) async fn mode_set(&mut self, mode: Mode, result: ModeSet) -> Next {
+        let mut step = Step::new(Timestamp::now());
+        match result {
+            Ok(Ok(notices)) => {
+                for notice in notices {
+                    self.machine.notice(&mut step, notice);
+                }
+                self.machine.mode_set(&mut step, mode);
+            }
+            Ok(Err(unfit)) => return self.give_up_agent(&unfit).await,
+            Err(failure) => {
+                if self.machine.mode_not_set(&mut step, &failure) {
+                    tracing::error!(session = %self.log.session(), %failure, "the agent cannot be set to the mode it has to be in: it is ended");
+                    self.end_agent(self.end_grace).await;
+                }
+            }
+        }
+        self.finish_step(step).await
     }
 }
 

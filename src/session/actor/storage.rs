@@ -99,7 +99,7 @@ impl SessionActor {
             None => None,
         };
         let commands = std::mem::take(&mut step.commands);
-        let start_agent = std::mem::take(&mut step.start_agent);
+        let (start_agent, set_mode) = (std::mem::take(&mut step.start_agent), step.set_mode.take());
         let begun = match self.append(&mut step).await {
             Ok(()) => self.committed(Waiting::WhileItWrites).await,
             Err(error) => Err(error),
@@ -115,6 +115,7 @@ impl SessionActor {
                 None => {
                     step.commands = commands;
                     step.start_agent = start_agent;
+                    step.set_mode = set_mode;
                     self.finish_command(step, reply, result).await
                 }
             },

@@ -1,6 +1,7 @@
 //! The actor on a store and agents that do what the test says: what goes wrong, and when.
 
 mod doubles;
+mod permissions;
 
 use std::time::Duration;
 

@@ -30,8 +30,6 @@ impl Machine {
         }
         self.phase = Phase::Ready;
         self.record.resume = Some(resume);
-        // A turn that waited for the agent goes on with it.
-        step.commands.extend(self.held.take());
         let snapshot = &mut self.record.snapshot;
         let cwd = facts.cwd.to_string_lossy().into_owned();
         let generation = snapshot.agent.as_ref().map_or(0, |agent| agent.generation) + 1;
@@ -57,6 +55,10 @@ impl Machine {
         self.push_change(step, change);
         for notice in notices {
             self.notice(step, notice);
+        }
+        // A turn that waited for the agent goes on with it.
+        if let Some(command) = self.held.take() {
+            self.send_in_mode(step, command);
         }
     }
 
@@ -255,16 +257,6 @@ impl Machine {
             step.session_changed = true;
             self.push(step, EventKind::UsageUpdated, EventBody::Usage { usage });
         }
-    }
-
-    fn agents_mode_changed(&mut self, step: &mut Step, mode: String) {
-        let Some(agent) = &mut self.record.snapshot.agent else { return };
-        if agent.mode == mode {
-            return;
-        }
-        agent.mode = mode;
-        let agent = agent.clone();
-        self.push_change(step, SessionChange { agent: Some(agent), ..SessionChange::default() });
     }
 
     fn take_config_options(&mut self, options: Vec<ConfigOption>, change: &mut SessionChange) {

@@ -48,7 +48,7 @@ impl Machine {
         step.put_turn(turn.clone());
         let command = AgentCommand::Prompt { turn: id, content: prompt.into_blocks() };
         if self.phase == Phase::Ready {
-            step.commands.push(command);
+            self.send_in_mode(step, command);
         } else {
             self.held = Some(command);
             self.start(step);
@@ -63,9 +63,8 @@ impl Machine {
             message: "nothing could be written when the turn was begun".into(),
             retryable: true,
         };
-        let was_held = self.held.is_some();
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
-        if was_held {
+        if self.phase == Phase::Starting {
             // No agent was started for it either.
             self.phase = Phase::Hibernated;
         }

@@ -1,6 +1,6 @@
 //! What one input of the machine leads to.
 
-use crate::session::agent::AgentCommand;
+use crate::session::agent::{AgentCommand, Mode};
 use crate::session::event::{EventBody, EventKind};
 use crate::session::id::{Timestamp, TurnId};
 use crate::session::permission::Permission;
@@ -19,6 +19,8 @@ pub(in crate::session) struct Step {
     pub(super) session_changed: bool,
     /// An agent is to be started when the events are committed.
     pub(in crate::session) start_agent: bool,
+    /// The agent is to be set to this mode when the events are committed; its prompt waits for that.
+    pub(in crate::session) set_mode: Option<Mode>,
     /// To be sent to the agent when the events are committed.
     pub(in crate::session) commands: Vec<AgentCommand>,
 }
@@ -32,6 +34,7 @@ impl Step {
             permissions: Vec::new(),
             session_changed: false,
             start_agent: false,
+            set_mode: None,
             commands: Vec::new(),
         }
     }

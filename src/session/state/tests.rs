@@ -1,6 +1,7 @@
 //! The machine alone: first the walks that callers know, then any order of inputs.
 
 mod any_order;
+mod mode;
 mod waking;
 
 use std::collections::HashSet;
@@ -13,6 +14,7 @@ use crate::session::agent::{
     ModelCallUsage, PermissionReply, ResumeToken,
 };
 use crate::session::handle::SessionPatch;
+use crate::session::id::Timestamp;
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
@@ -58,6 +60,8 @@ struct Walk {
     changes: Vec<Change>,
     /// Whether an agent was to be started.
     starts: bool,
+    /// The modes that the agent was to be set to.
+    modes: Vec<Mode>,
     now: u64,
 }
 
@@ -70,6 +74,7 @@ impl Walk {
             commands: Vec::new(),
             changes: Vec::new(),
             starts: false,
+            modes: Vec::new(),
             now: 1,
         };
         walk.step(Machine::created);
@@ -88,9 +93,14 @@ impl Walk {
         let mut step = Step::new(at(self.now));
         let result = input(&mut self.machine, &mut step);
         self.changes.extend(self.machine.settle(&mut step));
+        if step.commands.iter().any(|command| matches!(command, AgentCommand::Prompt { .. })) {
+            let agent = self.machine.snapshot().agent.as_ref().unwrap();
+            assert_eq!(agent.mode, self.machine.agent_mode().as_str(), "prompted in another mode");
+        }
         self.events.append(&mut step.events);
         self.commands.append(&mut step.commands);
         self.starts |= step.start_agent;
+        self.modes.extend(step.set_mode);
         result
     }
 
@@ -340,11 +350,10 @@ fn an_unanswered_question_expires_as_a_rejection() {
     walk.prompt();
     walk.call("1");
     walk.ask("1", "r1");
-    walk.now = 60;
-    walk.step(Machine::expire);
+    walk.step(|machine, step| machine.expire(step, &[PermissionId::new()]));
     assert_eq!(walk.state(), SessionState::AwaitingPermission);
-    walk.now = 61;
-    walk.step(Machine::expire);
+    let id = walk.pending();
+    walk.step(|machine, step| machine.expire(step, &[id]));
     assert_eq!(walk.state(), SessionState::Running);
     let Some(Change::Permission(permission)) =
         walk.changes.iter().rev().find(|change| matches!(change, Change::Permission(_)))

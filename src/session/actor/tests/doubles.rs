@@ -46,6 +46,7 @@ struct Kept {
     commits: Commits,
     waiting: Vec<Append>,
     turns: HashMap<TurnId, Turn>,
+    permissions: HashMap<PermissionId, Permission>,
     kinds: Vec<EventKind>,
     sessions: u32,
 }
@@ -88,8 +89,12 @@ impl MemoryStore {
     fn keep(&self, append: Append) {
         let mut kept = self.kept.lock().unwrap();
         for change in append.changes {
-            if let Change::Turn(turn) = change {
-                kept.turns.insert(turn.id, *turn);
+            match change {
+                Change::Turn(turn) => drop(kept.turns.insert(turn.id, *turn)),
+                Change::Permission(permission) => {
+                    kept.permissions.insert(permission.id, *permission);
+                }
+                Change::Session(_) => {}
             }
         }
         if let Some(run) = append.run {
@@ -178,8 +183,8 @@ impl Store for MemoryStore {
         ready(Vec::new())
     }
 
-    fn permission(&self, _: SessionNumber, _: PermissionId) -> StoreFuture<Option<Permission>> {
-        ready(None)
+    fn permission(&self, _: SessionNumber, id: PermissionId) -> StoreFuture<Option<Permission>> {
+        ready(self.kept.lock().unwrap().permissions.get(&id).cloned())
     }
 
     fn session(&self, _: SessionNumber) -> StoreFuture<Option<Snapshot>> {

@@ -13,8 +13,10 @@ enum Input {
     Prompt,
     Cancel,
     Answer(usize, Decision),
-    Expire,
+    Expire(usize),
     Patch,
+    AgentsMode(Mode),
+    ModeSet(bool),
     Text(u8),
     Call(u8),
     Update(u8, Option<ToolCallStatus>),
@@ -42,8 +44,10 @@ fn input() -> impl Strategy<Value = Input> {
         8 => Just(Input::Prompt),
         3 => Just(Input::Cancel),
         6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
-        2 => Just(Input::Expire),
+        2 => (0..3usize).prop_map(Input::Expire),
         2 => Just(Input::Patch),
+        2 => prop_oneof![Just(Mode::Auto), Just(Mode::Approve)].prop_map(Input::AgentsMode),
+        6 => proptest::bool::weighted(0.9).prop_map(Input::ModeSet),
         6 => (0..3u8).prop_map(Input::Text),
         6 => (0..4u8).prop_map(Input::Call),
         6 => (0..5u8, status).prop_map(|(id, status)| Input::Update(id, status)),
@@ -81,12 +85,28 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
                 walk.step(|machine, step| machine.answer(step, "a".into(), id, answer(decision))).unwrap();
             }
         }
-        Input::Expire => walk.step(Machine::expire),
+        Input::Expire(index) => {
+            let pending = walk.machine.snapshot().pending_permissions.get(index).map(|pending| pending.id);
+            walk.step(|machine, step| machine.expire(step, pending.as_slice()));
+        }
         Input::Patch => {
             let patch = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
             walk.step(|machine, step| {
                 if machine.begin_patch().is_ok() {
                     machine.apply_patch(step, "a".into(), &patch).unwrap();
+                }
+            });
+        }
+        Input::AgentsMode(mode) => walk.agent(AgentEvent::ModeChanged(mode.as_str().into())),
+        Input::ModeSet(well) => {
+            // As many answers as there were questions.
+            let Some(mode) = walk.modes.pop() else { return };
+            walk.step(|machine, step| {
+                if well {
+                    machine.mode_set(step, mode);
+                } else {
+                    let class = TurnErrorClass::AgentError;
+                    machine.mode_not_set(step, &AgentFailure { class, code: None, message: "no".into() });
                 }
             });
         }

@@ -122,6 +122,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
         commands: Vec::new(),
         changes: Vec::new(),
         starts: false,
+        modes: Vec::new(),
         now: 9,
     };
     walk.step(Machine::gateway_restarted);
@@ -144,6 +145,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
         commands: Vec::new(),
         changes: Vec::new(),
         starts: false,
+        modes: Vec::new(),
         now: 9,
     };
     again.step(Machine::gateway_restarted);

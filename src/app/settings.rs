@@ -1,0 +1,108 @@
+//! The configuration, as the other modules' own settings say it.
+
+use std::net::SocketAddr;
+
+use super::launcher::{GooseLauncher, GooseSettings};
+use crate::acp::Redactor;
+use crate::config::Config;
+use crate::demo::ScriptedModel;
+use crate::goose::extensions::ExtensionLevel;
+use crate::goose::launch::LaunchSettings;
+use crate::http::{HttpSettings, gate};
+use crate::process::Spawner;
+use crate::session::registry::SessionSettings;
+use crate::shutdown::Tasks;
+
+pub(super) fn launcher(
+    config: &Config,
+    model: Option<&ScriptedModel>,
+    spawner: Spawner,
+    tasks: &Tasks,
+) -> GooseLauncher {
+    let mut inherited = config.agent_environment();
+    let mut last: Vec<(String, String)> =
+        config.goose.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+    // goose's own files may name another provider than the built-in model.
+    let config_dir = config.goose.config_dir.clone().filter(|_| model.is_none());
+    if let Some(model) = model {
+        inherited.retain(|(name, _)| !is_secret(name));
+        last.extend(model.environment());
+    }
+    let secrets =
+        inherited.iter().chain(&last).filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone());
+    let homes = inherited.iter().filter(|(name, _)| name == "HOME").map(|(_, value)| value.clone());
+    let dir = &config.storage.dir;
+    let redactor = Redactor::new(
+        secrets.collect::<Vec<_>>(),
+        homes.chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
+    );
+    let finder = config.clone();
+    let settings = GooseSettings {
+        find_program: Box::new(move || finder.goose_command()),
+        launch: LaunchSettings { extensions: server_extensions(config), inherited, last },
+        config_dir,
+        homes: dir.join("homes"),
+        workspaces: dir.join("workspaces"),
+        start_timeout: config.goose.start_timeout,
+        line_bytes: config.limits.line_bytes,
+        stderr_bytes: config.limits.stderr_bytes,
+        pending_permissions: config.limits.pending_permissions,
+        redactor,
+    };
+    GooseLauncher::new(settings, spawner, tasks.clone())
+}
+
+/// Whether a variable's value is kept from everyone's eyes, by its name.
+fn is_secret(name: &str) -> bool {
+    ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"]
+        .iter()
+        .any(|word| name.to_ascii_uppercase().contains(word))
+}
+
+pub(super) fn server_extensions(config: &Config) -> ExtensionLevel {
+    ExtensionLevel {
+        builtins: Some(config.goose.builtins.clone()),
+        disabled: config.goose.disabled_extensions.clone(),
+    }
+}
+
+pub(super) fn session_settings(config: &Config) -> SessionSettings {
+    SessionSettings {
+        max_sessions: config.sessions.max,
+        max_running: config.sessions.max_running,
+        tail_bytes: config.storage.tail_bytes,
+        output_bytes: config.limits.output_bytes,
+        pending_permissions: config.limits.pending_permissions,
+        permission_timeout: config.permissions.timeout,
+        allow_plan_write: config.permissions.allow_plan_write,
+        end_grace: config.goose.end_grace,
+        cancel_grace: config.goose.cancel_grace,
+        idle_hibernate: config.sessions.idle_hibernate,
+        event_queue: config.limits.event_queue,
+    }
+}
+
+pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
+    HttpSettings {
+        allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
+        cors_origins: config.server.cors_origins.clone(),
+        heartbeat: config.server.heartbeat,
+        heartbeat_padding: config.server.heartbeat_padding,
+        body_bytes: config.limits.body_bytes,
+        kept_answer_bytes: config.limits.idempotency_body_bytes,
+        wait: config.limits.wait,
+        streams_per_caller: config.limits.streams_per_caller,
+        stream_tickets_per_caller: config.limits.stream_tickets_per_caller,
+        header_timeout: config.server.header_timeout,
+        write_timeout: config.server.write_timeout,
+        max_connections: config.server.max_connections,
+        auth_required: config.auth.required,
+        loopback_only: address.ip().is_loopback(),
+        cwd_roots: config.sessions.cwd_roots.clone(),
+        default_mode: config.goose.mode,
+        allow_modes: config.goose.allow_modes.clone(),
+        default_provider: config.goose.provider.clone(),
+        default_model: config.goose.model.clone(),
+        caller_env: config.goose.caller_env.clone(),
+    }
+}

@@ -1,0 +1,62 @@
+//! The mode that the agent decides in: no prompt reaches it while it is in another one than it has to be.
+
+use super::{Machine, Phase, Step};
+use crate::session::agent::{AgentCommand, AgentFailure, Mode};
+use crate::session::event::SessionChange;
+use crate::session::permission::DecidedBy;
+use crate::session::turn::{TurnError, TurnState};
+
+impl Machine {
+    /// The mode that the agent has to run in.
+    pub(in crate::session) fn agent_mode(&self) -> Mode {
+        self.record.snapshot.mode
+    }
+
+    /// Sends what a turn begins with, once the agent is in the mode that it has to be in.
+    pub(super) fn send_in_mode(&mut self, step: &mut Step, command: AgentCommand) {
+        let mode = self.agent_mode();
+        if self.record.snapshot.agent.as_ref().is_some_and(|agent| agent.mode == mode.as_str()) {
+            step.commands.push(command);
+        } else {
+            self.held = Some(command);
+            step.set_mode = Some(mode);
+        }
+    }
+
+    /// The agent is in a mode that it was to be set to: a prompt that waited for that is sent. Only now: what the agent
+    /// is asked before it has answered, it may do at once.
+    pub(in crate::session) fn mode_set(&mut self, step: &mut Step, mode: Mode) {
+        if self.phase != Phase::Ready {
+            return;
+        }
+        self.agents_mode_changed(step, mode.as_str().to_owned());
+        if let Some(command) = self.held.take() {
+            self.send_in_mode(step, command);
+        }
+    }
+
+    /// The agent cannot be set to the mode that it has to be in, so it must not be asked anything: its turn fails, and
+    /// the session until another agent is started. Whether there was a turn that waited for it.
+    pub(in crate::session) fn mode_not_set(&mut self, step: &mut Step, failure: &AgentFailure) -> bool {
+        if self.phase != Phase::Ready || self.held.is_none() {
+            return false;
+        }
+        let message = format!("the agent cannot be set to mode {}: {failure}", self.agent_mode().as_str());
+        let error = TurnError { class: failure.class, message: message.clone(), retryable: true };
+        self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::AgentExit);
+        self.forget_agent();
+        self.phase = Phase::Failed;
+        self.record.snapshot.state_reason = Some(message);
+        true
+    }
+
+    pub(super) fn agents_mode_changed(&mut self, step: &mut Step, mode: String) {
+        let Some(agent) = &mut self.record.snapshot.agent else { return };
+        if agent.mode == mode {
+            return;
+        }
+        agent.mode = mode;
+        let agent = agent.clone();
+        self.push_change(step, SessionChange { agent: Some(agent), ..SessionChange::default() });
+    }
+}
