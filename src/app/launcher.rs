@@ -29,7 +29,7 @@ use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
     Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
-    LaunchedAgent, Resume, ResumeToken, Unfit,
+    LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -98,34 +98,8 @@ impl GooseLauncher {
             environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd: cwd.clone(),
         };
-        let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
-        let control = child.control();
-        let stderr = StderrTail::read(
-            child.stderr,
-            settings.stderr_bytes,
-            settings.redactor.clone(),
-            &self.shared.tasks,
-        );
-        let pipes = AgentPipes {
-            stdout: child.stdout,
-            stdin: child.stdin,
-            exit: exit_of(control.clone(), stderr.clone()),
-            kill: {
-                let control = control.clone();
-                Arc::new(move || control.kill())
-            },
-            redactor: settings.redactor.clone(),
-        };
-        let limits = Limits {
-            line_bytes: settings.line_bytes,
-            pending_permissions: settings.pending_permissions,
-            start_timeout: settings.start_timeout,
-            ..Limits::default()
-        };
-        let filter = Box::new(GooseUpdates::new(spec.mode));
-        let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
         // From here on every way out but the last one ends goose, since it drops this.
-        let agent = GooseAgent { connection, control, mark: Arc::default(), guard: Arc::clone(&guard) };
+        let (agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), events).await?;
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {
@@ -190,6 +164,44 @@ impl GooseLauncher {
             config_options: checked.config_options,
         };
         Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
+    }
+
+    /// Starts the program and listens to it.
+    async fn run(
+        &self,
+        process: ProcessSpec,
+        mode: Mode,
+        guard: Arc<Guard>,
+        events: mpsc::Sender<AgentEvents>,
+    ) -> Result<(GooseAgent, StderrTail), LaunchError> {
+        let settings = &self.shared.settings;
+        let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
+        let control = child.control();
+        let stderr = StderrTail::read(
+            child.stderr,
+            settings.stderr_bytes,
+            settings.redactor.clone(),
+            &self.shared.tasks,
+        );
+        let pipes = AgentPipes {
+            stdout: child.stdout,
+            stdin: child.stdin,
+            exit: exit_of(control.clone(), stderr.clone()),
+            kill: {
+                let control = control.clone();
+                Arc::new(move || control.kill())
+            },
+            redactor: settings.redactor.clone(),
+        };
+        let limits = Limits {
+            line_bytes: settings.line_bytes,
+            pending_permissions: settings.pending_permissions,
+            start_timeout: settings.start_timeout,
+            ..Limits::default()
+        };
+        let filter = Box::new(GooseUpdates::new(mode));
+        let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
+        Ok((GooseAgent { connection, control, mark: Arc::default(), guard }, stderr))
     }
 
     /// Makes the session's home and finds where it works.
