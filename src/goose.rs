@@ -5,6 +5,7 @@
 //! - [`belonging`]: which of those that are loaded belong to it.
 //! - [`home`]: a session's `GOOSE_PATH_ROOT`.
 //! - [`launch`]: how it is started, and whether it is what was asked for.
+//! - [`listing`]: what a goose says it has.
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`remembered`]: what it must not remember of permissions.
@@ -17,6 +18,7 @@ pub mod catalogue;
 pub mod extensions;
 pub mod home;
 pub mod launch;
+pub mod listing;
 pub mod outcome;
 pub mod plan;
 pub mod remembered;

@@ -2,6 +2,7 @@
 
 mod agent;
 mod guard;
+mod listing;
 mod program;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
 use self::guard::Guard;
+use self::listing::ListingCache;
 use self::program::ProgramStamp;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::belonging::{self, Belonging};
@@ -67,11 +69,13 @@ struct Shared {
     /// The versions of the programs seen, by what tells a program from a later one in its place.
     /// A standard mutex: held for a look-up, never across an await.
     versions: Mutex<HashMap<ProgramStamp, Version>>,
+    listing: ListingCache,
 }
 
 impl GooseLauncher {
     pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
-        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions: Mutex::default() }) }
+        let (versions, listing) = (Mutex::default(), ListingCache::default());
+        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing }) }
     }
 
     async fn launch(

@@ -75,18 +75,6 @@ fn a_turn_cancelled_while_its_agent_wakes_ends_at_once_and_is_never_sent() {
 }
 
 #[test]
-fn a_turn_that_could_not_be_written_down_leaves_its_session_asleep() {
-    let mut walk = Walk::ready();
-    walk.step(|machine, _| machine.hibernate()).unwrap();
-    walk.prompt();
-    // No agent is started for it: a session that starts for ever could not be used any more.
-    walk.step(Machine::not_begun);
-    assert_eq!(walk.last_turn().state, TurnState::Failed);
-    assert_eq!(walk.state(), SessionState::Hibernated);
-    walk.prompt();
-}
-
-#[test]
 fn an_agent_that_must_not_go_on_fails_its_session_until_the_next_turn() {
     let mut walk = Walk::ready();
     walk.prompt();
