@@ -257,6 +257,15 @@ pub struct AgentGone;
 #[error("{0}")]
 pub struct Unfit(pub String);
 
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// How many processes were killed.
+    pub killed: usize,
+    /// Whether nothing was left to kill at its end.
+    pub complete: bool,
+}
+
 /// A running agent.
 pub trait Agent: Send + Sync + 'static {
     /// Queues a command. Never waits: the caller is the one who empties the agent's events, and waiting for a full
@@ -270,8 +279,8 @@ pub trait Agent: Send + Sync + 'static {
     /// After it was set to `mode`: unloads extensions that do not belong to the session. Gives what callers should know.
     fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>>;
 
-    /// Kills what tools started since the mark; gives how many processes.
-    fn sweep(&self) -> BoxFuture<usize>;
+    /// Kills what tools started since the mark.
+    fn sweep(&self) -> BoxFuture<Sweep>;
 
     /// How many processes that tools started run on by themselves, e.g. a server that a shell left in the background.
     fn background(&self) -> BoxFuture<usize>;

@@ -23,6 +23,7 @@ mod reads;
 mod replay;
 mod restart;
 mod sessions;
+mod stopping;
 mod storage;
 mod tickets;
 mod streams;
