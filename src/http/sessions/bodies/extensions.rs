@@ -88,9 +88,9 @@ impl Check {
 
     /// Extensions and servers that have to be there; whether they are shows when the agent has started.
     pub(super) fn required(&mut self, names: &[String]) {
-        self.each_name("require_extensions", names, |name| match name.chars().any(char::is_control) {
-            false => Ok(()),
-            true => Err("must not have control characters".into()),
+        self.each_name("require_extensions", names, |name| {
+            let sane = !name.chars().any(char::is_control);
+            sane.then_some(()).ok_or_else(|| "must not have control characters".into())
         });
     }
 
