@@ -21,6 +21,7 @@ mod queue;
 mod reads;
 mod replay;
 mod restart;
+mod service;
 mod sessions;
 mod stopping;
 mod storage;
