@@ -6,6 +6,7 @@
 //! - [`launch`]: how it is started, and whether it is what was asked for.
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
+//! - [`servers`]: the tool servers (MCP) it gets.
 //! - [`tools`]: what its tools do, as far as the permission rules have to know.
 //! - [`updates`]: what its updates mean beyond ACP.
 //! - [`version`]: which versions gander works with.
@@ -16,6 +17,7 @@ pub mod home;
 pub mod launch;
 pub mod outcome;
 pub mod plan;
+pub mod servers;
 pub mod tools;
 pub mod updates;
 pub mod version;

@@ -11,6 +11,7 @@
 
 mod pending;
 mod reader;
+mod servers;
 mod start;
 mod writer;
 

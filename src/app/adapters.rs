@@ -8,6 +8,7 @@ use crate::goose::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel
 use crate::http::host::{AgentProgram, AgentUnusable, Extension, ExtensionRefusal, ExtensionWish, HostFacts};
 use crate::http::idempotency::{AnswerKey, Begin, BodyHash, RememberedAnswers, StoredAnswer};
 use crate::session::agent::BoxFuture;
+use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerWish};
 use crate::session::id::{SessionId, Timestamp};
 use crate::session::log::StoreError;
 use crate::store::{self, AnswerState, SqliteStore};
@@ -108,6 +109,13 @@ impl HostFacts for Host {
                 provides: extension.provides.into(),
             })
             .collect()
+    }
+
+    fn choose_servers(
+        &self,
+        wishes: Option<Vec<McpServerWish>>,
+    ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>> {
+        self.launcher.servers().choose(wishes)
     }
 
     fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal> {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod program;
+mod servers;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -17,10 +18,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
 use self::program::ProgramStamp;
+use self::servers::SessionServers;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
+use crate::goose::servers::Servers;
 use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
@@ -37,6 +40,8 @@ pub(super) struct GooseSettings {
     /// Where the program is now; looked for at each start, so that one installed later is found.
     pub(super) find_program: Box<dyn Fn() -> Option<PathBuf> + Send + Sync>,
     pub(super) launch: LaunchSettings,
+    /// The tool servers that sessions get.
+    pub(super) servers: Servers,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
     /// Where the sessions' homes are.
@@ -84,6 +89,8 @@ impl GooseLauncher {
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
         let cwd = self.prepare(session, &spec, resume.is_some(), home, launch.switched_off.clone()).await?;
+        let servers = SessionServers::of(&spec, &settings.servers);
+        let redactor = servers.redactor(&settings.redactor);
         let process = ProcessSpec {
             program,
             arguments: launch.arguments.iter().map(OsString::from).collect(),
@@ -92,12 +99,8 @@ impl GooseLauncher {
         };
         let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
         let control = child.control();
-        let stderr = StderrTail::read(
-            child.stderr,
-            settings.stderr_bytes,
-            settings.redactor.clone(),
-            &self.shared.tasks,
-        );
+        let stderr =
+            StderrTail::read(child.stderr, settings.stderr_bytes, redactor.clone(), &self.shared.tasks);
         let pipes = AgentPipes {
             stdout: child.stdout,
             stdin: child.stdin,
@@ -106,7 +109,7 @@ impl GooseLauncher {
                 let control = control.clone();
                 Arc::new(move || control.kill())
             },
-            redactor: settings.redactor.clone(),
+            redactor: redactor.clone(),
         };
         let limits = Limits {
             line_bytes: settings.line_bytes,
@@ -124,11 +127,11 @@ impl GooseLauncher {
             let about = connection.initialize().await?;
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
             let new = match &resume {
-                None => connection.new_session(&cwd).await?,
+                None => connection.new_session(&cwd, &servers.servers).await?,
                 Some(ResumeToken(kept)) => {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
-                    let loaded = connection.load_session(kept, &cwd).await?;
-                    set_again(connection, &spec, loaded).await?
+                    let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
+                    set_again(connection, &spec, servers.without_left_out(loaded)).await?
                 }
             };
             Ok((about, new))
@@ -136,7 +139,7 @@ impl GooseLauncher {
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(failure)) => Err(self.start_failure(&failure, control, &stderr).await),
+                Ok(Err(failure)) => Err(self.start_failure(&failure, &redactor, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
@@ -174,7 +177,8 @@ impl GooseLauncher {
             extensions: checked.extensions,
             config_options: checked.config_options,
         };
-        Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
+        let notices = servers.notices().chain(checked.notices).collect();
+        Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices })
     }
 
     /// Makes the session's home and finds where it works.
@@ -229,10 +233,10 @@ impl GooseLauncher {
     async fn start_failure(
         &self,
         failure: &AgentFailure,
+        redactor: &Redactor,
         control: &ChildControl,
         stderr: &StderrTail,
     ) -> LaunchError {
-        let redactor = &self.shared.settings.redactor;
         let message = outcome::without_addresses(&redactor.redact(&failure.message));
         let detail = format!("goose did not start a session: {message}");
         match outcome::of_error(failure.code, &failure.message).0 {

@@ -40,6 +40,7 @@ pub(super) fn launcher(
     let settings = GooseSettings {
         find_program: Box::new(move || finder.goose_command()),
         launch: LaunchSettings { extensions: server_extensions(config), inherited, last },
+        servers: config.mcp.servers(),
         config_dir,
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),

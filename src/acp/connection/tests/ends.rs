@@ -22,7 +22,7 @@ async fn the_exit_fails_what_is_open_and_loses_no_update() {
     // The pipe is still open, as if a process that the agent started held it.
     assert_eq!(peer.text().await, "last words");
     assert_eq!(peer.kills(), 0);
-    let failure = peer.connection.new_session(Path::new("/ws")).await.unwrap_err();
+    let failure = peer.connection.new_session(Path::new("/ws"), &[]).await.unwrap_err();
     assert_eq!(failure.class, TurnErrorClass::AgentExited);
     peer.ended("exit code 3", TurnErrorClass::AgentExited).await;
 }
@@ -89,7 +89,7 @@ async fn a_request_that_is_not_answered_times_out() {
         ..Limits::default()
     };
     let mut peer = Peer::open(limits);
-    let failure = peer.connection.new_session(Path::new("/ws")).await.unwrap_err();
+    let failure = peer.connection.new_session(Path::new("/ws"), &[]).await.unwrap_err();
     assert_eq!(failure.class, TurnErrorClass::AgentUnresponsive);
     assert_eq!(failure.message, "the agent did not answer session/new within 20ms");
     let request = peer.sent().await;
