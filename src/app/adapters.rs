@@ -99,7 +99,7 @@ impl HostFacts for Host {
         &self,
         wishes: Option<Vec<McpServerWish>>,
     ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>> {
-        self.launcher.servers().choose(wishes)
+        self.extensions.choose_servers(wishes)
     }
 
     fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal> {
