@@ -27,6 +27,7 @@ mod sessions;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,7 @@ pub use secret::Secret;
 pub use server::ServerSettings;
 pub use sessions::SessionSettings;
 pub use storage::{StorageSettings, StorageSync};
+pub use turns::{CancelSettings, CrashSettings, TurnSettings};
 
 use layers::Layers;
 
@@ -72,6 +74,12 @@ pub struct Config {
     pub permissions: PermissionSettings,
     /// How many sessions there may be, and where they work.
     pub sessions: SessionSettings,
+    /// How long turns may take.
+    pub turns: TurnSettings,
+    /// How turns are stopped.
+    pub cancel: CancelSettings,
+    /// What becomes of a session whose goose dies again and again.
+    pub crash: CrashSettings,
     /// Bounds on everything that callers and agents send.
     pub limits: LimitSettings,
     /// gander's own log.
@@ -112,6 +120,7 @@ impl Config {
         self.mcp.validate()?;
         self.permissions.validate()?;
         self.sessions.validate()?;
+        self.crash.validate()?;
         self.limits.validate()?;
         self.log.validate()
     }
