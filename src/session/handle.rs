@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::agent::{AgentFailure, LaunchError, Mode};
+use super::agent::{AgentFailure, LaunchError, Mode, Unfit};
 use super::id::{PermissionId, SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
 use super::permission::{Answer, Permission, PermissionState};
@@ -27,6 +27,9 @@ pub enum Refusal {
     /// Its agent did not start or is gone.
     #[error("the session has failed: {0}")]
     Failed(String),
+    /// Its agent must not go on, and has been ended.
+    #[error("the session has failed: {0}")]
+    Unfit(Unfit),
     /// Its agent did not start for this.
     #[error(transparent)]
     StartFailed(LaunchError),

@@ -25,6 +25,16 @@ impl SessionServers {
         Self { servers, left_out }
     }
 
+    /// Their names.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.servers.iter().map(|server| server.name.clone()).collect()
+    }
+
+    /// The names of those that the session had and has no more.
+    pub(super) fn left_out(&self) -> Vec<String> {
+        self.left_out.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     /// Takes what the servers are reached with out of what goose says of them.
     pub(super) fn redactor(&self, redactor: &Redactor) -> Redactor {
         redactor.with_secrets(self.servers.iter().flat_map(secrets))

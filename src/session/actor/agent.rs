@@ -61,7 +61,7 @@ impl SessionActor {
         let launch = self.launcher.launch(
             self.log.session(),
             record.launch.clone(),
-            record.resume.clone(),
+            record.resume(),
             events_in,
             cancel,
         );
