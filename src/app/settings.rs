@@ -46,6 +46,7 @@ pub(super) fn launcher(
             inherited,
             last,
         },
+        servers: config.mcp.servers(),
         config_dir,
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),
