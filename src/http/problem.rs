@@ -323,7 +323,7 @@ impl From<Refusal> for Problem {
             Refusal::CoolingDown { retry_after, .. } => {
                 Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())
             }
-            Refusal::AtCapacity | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
+            Refusal::AtCapacity(_) | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
             Refusal::Failed(_) | Refusal::Unfit(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),

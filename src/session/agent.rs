@@ -4,6 +4,7 @@
 //! into an [`Agent`] and a channel of [`AgentEvent`] batches.
 
 mod event;
+pub mod servers;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,6 +23,7 @@ pub use self::event::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentOption, AgentPermissionRequest, ContextUsage,
     ModelCallUsage, ReplyToken,
 };
+use self::servers::McpServerChoice;
 use super::id::{SessionId, TurnId};
 
 /// A future that a trait object can return.
@@ -83,6 +85,9 @@ pub struct LaunchSpec {
     /// The extensions without which the agent does not start.
     #[serde(default)]
     pub require_extensions: Vec<String>,
+    /// The tool servers to have.
+    #[serde(default)]
+    pub mcp_servers: Vec<McpServerChoice>,
 }
 
 impl LaunchSpec {
@@ -98,6 +103,7 @@ impl LaunchSpec {
             disabled_extensions: Vec::new(),
             env: BTreeMap::new(),
             require_extensions: Vec::new(),
+            mcp_servers: Vec::new(),
         }
     }
 }
