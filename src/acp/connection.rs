@@ -10,9 +10,11 @@
 //! not take what it is sent; it is given up.
 
 mod clock;
+mod extensions;
 mod pending;
 mod providers;
 mod reader;
+mod servers;
 mod start;
 mod writer;
 

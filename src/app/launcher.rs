@@ -1,8 +1,10 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
 mod agent;
+mod guard;
 mod listing;
 mod program;
+mod servers;
 mod settle;
 
 use std::collections::HashMap;
@@ -18,19 +20,23 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of};
+use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
+use self::servers::SessionServers;
 use self::settle::{NotReady, Origin, Settled, Started, settle};
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
+use crate::goose::belonging::{self, Belonging};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
+use crate::goose::servers::Servers;
 use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
-    LaunchedAgent, ResumeToken,
+    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError,
+    LaunchSpec, LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -41,6 +47,8 @@ pub(super) struct GooseSettings {
     /// Where the program is now; looked for at each start, so that one installed later is found.
     pub(super) find_program: Box<dyn Fn() -> Option<PathBuf> + Send + Sync>,
     pub(super) launch: LaunchSettings,
+    /// The tool servers that sessions get.
+    pub(super) servers: Servers,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
     /// Where the sessions' homes are.
@@ -82,7 +90,7 @@ impl GooseLauncher {
         self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> Result<LaunchedAgent, LaunchError> {
@@ -90,64 +98,50 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
-        let cwd = self.prepare(session, &spec, resume.is_some(), home, launch.switched_off.clone()).await?;
+        refuse_without(launch.ruled_out(&spec.require_extensions))?;
+        let cwd =
+            self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
+        let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
+        let servers = SessionServers::of(&spec, &settings.servers);
+        let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
+        let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
+        let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
+        guard.check_memory().await.map_err(|Unfit(reason)| failed(reason))?;
         let process = ProcessSpec {
             program,
             arguments: launch.arguments.iter().map(OsString::from).collect(),
             environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd: cwd.clone(),
         };
-        let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
-        let control = child.control();
-        let stderr = StderrTail::read(
-            child.stderr,
-            settings.stderr_bytes,
-            settings.redactor.clone(),
-            &self.shared.tasks,
-        );
-        let pipes = AgentPipes {
-            stdout: child.stdout,
-            stdin: child.stdin,
-            exit: exit_of(control.clone(), stderr.clone()),
-            kill: {
-                let control = control.clone();
-                Arc::new(move || control.kill())
-            },
-            redactor: settings.redactor.clone(),
-        };
-        let limits = Limits {
-            line_bytes: settings.line_bytes,
-            pending_permissions: settings.pending_permissions,
-            start_timeout: settings.start_timeout,
-            request_timeout: settings.request_timeout,
-            ..Limits::default()
-        };
-        let filter = Box::new(GooseUpdates::new(spec.mode));
-        let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
         // From here on every way out but the last one ends goose, since it drops this.
-        let mut agent = GooseAgent::new(connection, control);
+        let redactor = servers.redactor(&settings.redactor);
+        let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {
             let about = connection.initialize().await?;
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
             let (origin, session) = match &resume {
-                None => (Origin::New, connection.new_session(&cwd).await?),
-                Some(ResumeToken(kept)) => {
+                None => (Origin::New, connection.new_session(&cwd, &servers.servers).await?),
+                Some(Resume { token: ResumeToken(kept), .. }) => {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
-                    (Origin::Loaded, connection.load_session(kept, &cwd).await?)
+                    let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
+                    (Origin::Loaded, servers.without_left_out(loaded))
                 }
             };
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answers to the session's settings";
             let started = Started { launch: &launch, provider: settings.launch.own_provider(), origin };
-            Ok((about, settle(connection, &spec, started, session).await?))
+            let settled = settle(connection, &spec, started, session).await?;
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
+            let removed = guard.tidy(connection, settled.session.extensions.as_deref()).await;
+            Ok((about, settled, removed))
         };
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
                 Ok(Err(NotReady::Refused(error))) => Err(error),
                 Ok(Err(NotReady::Failed(failure))) => {
-                    Err(self.start_failure(&failure, control, &stderr).await)
+                    Err(self.start_failure(&failure, &redactor, control, &stderr).await)
                 }
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,18 +150,29 @@ impl GooseLauncher {
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
         };
-        let checked = ready.and_then(|(about, settled)| {
+        let checked = ready.and_then(|(about, settled, removed)| {
             let Settled { session: new, default_effort, notices } = settled;
-            let checked =
-                launch::check(spec.mode, &launch.switched_off, new.mode, new.config_options, new.extensions);
+            let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
+            let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
             let mut checked = checked.map_err(|mismatch| match mismatch {
                 Mismatch::ProviderNotConfigured => {
                     LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
                 }
                 Mismatch::Mode { .. } => failed(mismatch.to_string()),
             })?;
-            let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
+            checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
             checked.notices.extend(notices);
+            checked.notices.extend(servers.notices());
+            checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
+            if resume.is_none() {
+                checked.notices.extend(guard.belonging.warnings(spec.mode));
+            }
+            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
+                let ExtensionStatus { name, error, .. } = extension;
+                tracing::warn!(%session, extension = name, error, "an extension did not load");
+            }
+            refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
+            let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, default_effort, ResumeToken(session.to_owned())))
         });
         let (about, checked, default_effort, resume) = match checked {
@@ -191,6 +196,42 @@ impl GooseLauncher {
         };
         agent.note_start().await;
         Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
+    }
+
+    /// Starts the program and listens to it.
+    async fn run(
+        &self,
+        process: ProcessSpec,
+        mode: Mode,
+        guard: Arc<Guard>,
+        redactor: &Redactor,
+        events: mpsc::Sender<AgentEvents>,
+    ) -> Result<(GooseAgent, StderrTail), LaunchError> {
+        let settings = &self.shared.settings;
+        let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
+        let control = child.control();
+        let stderr =
+            StderrTail::read(child.stderr, settings.stderr_bytes, redactor.clone(), &self.shared.tasks);
+        let pipes = AgentPipes {
+            stdout: child.stdout,
+            stdin: child.stdin,
+            exit: exit_of(control.clone(), stderr.clone()),
+            kill: {
+                let control = control.clone();
+                Arc::new(move || control.kill())
+            },
+            redactor: redactor.clone(),
+        };
+        let limits = Limits {
+            line_bytes: settings.line_bytes,
+            pending_permissions: settings.pending_permissions,
+            start_timeout: settings.start_timeout,
+            request_timeout: settings.request_timeout,
+            ..Limits::default()
+        };
+        let filter = Box::new(GooseUpdates::new(mode));
+        let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
+        Ok((GooseAgent::new(connection, control, guard), stderr))
     }
 
     /// Makes the session's home and finds where it works.
@@ -245,10 +286,10 @@ impl GooseLauncher {
     async fn start_failure(
         &self,
         failure: &AgentFailure,
+        redactor: &Redactor,
         control: &ChildControl,
         stderr: &StderrTail,
     ) -> LaunchError {
-        let redactor = &self.shared.settings.redactor;
         let message = outcome::without_addresses(&redactor.redact(&failure.message));
         let detail = format!("goose did not start a session: {message}");
         match failure.class {
@@ -271,7 +312,7 @@ impl AgentLauncher for GooseLauncher {
         &self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {
@@ -290,6 +331,11 @@ impl AgentLauncher for GooseLauncher {
         });
         Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
     }
+}
+
+/// Whether an extension that the session requires is missing.
+fn refuse_without(extensions: Vec<ExtensionStatus>) -> Result<(), LaunchError> {
+    if extensions.is_empty() { Ok(()) } else { Err(LaunchError::ExtensionRequired { extensions }) }
 }
 
 fn not_spawned(error: &SpawnError) -> LaunchError {

@@ -23,11 +23,13 @@ pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
 use self::queue::{ReadyTurn, Upcoming};
 use self::storage::Waiting;
-use super::agent::{AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode};
+use super::agent::{
+    AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode, Notice, Unfit,
+};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
-use super::registry::Registry;
+use super::registry::{Place, Registry};
 use super::snapshot::{SessionState, Snapshot};
 use super::state::{Machine, Step};
 use crate::shutdown::Tasks;
@@ -37,10 +39,13 @@ enum Finished {
     /// The agent has started, or not.
     Launch(Result<LaunchedAgent, LaunchError>),
     /// The agent is in the mode that a turn waits for, or not.
-    Mode { mode: Mode, result: Result<(), AgentFailure> },
+    Mode { mode: Mode, result: ModeSet },
     /// The agent has taken new settings, or not.
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<(), Refusal> },
+    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<Vec<Notice>, Refusal> },
 }
+
+/// Whether the agent is in the mode it was to be set to, and if so, whether it has what gets round that.
+type ModeSet = Result<Result<Vec<Notice>, Unfit>, AgentFailure>;
 
 /// Everything that ends with the session.
 pub(super) struct SessionActor {
@@ -110,9 +115,9 @@ enum Next {
 
 impl SessionActor {
     /// A new session: tells that it exists and starts its agent.
-    pub(super) async fn run_new(mut self, permit: OwnedSemaphorePermit) {
+    pub(super) async fn run_new(mut self, place: Place) {
         let mut step = Step::new(Timestamp::now());
-        self.child.permit = Some(permit);
+        self.child.place = Some(place);
         self.machine.created(&mut step);
         self.machine.start(&mut step);
         self.finish_step(step).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::agent::{AgentFailure, LaunchError, Mode, Setting};
+use super::agent::{AgentFailure, LaunchError, Mode, Setting, Unfit};
 use super::id::{PermissionId, SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
 use super::permission::{Answer, Permission, PermissionState};
@@ -27,6 +27,9 @@ pub enum Refusal {
     /// Its agent did not start or is gone.
     #[error("the session has failed: {0}")]
     Failed(String),
+    /// Its agent must not go on, and has been ended.
+    #[error("the session has failed: {0}")]
+    Unfit(Unfit),
     /// Its agent did not start for this.
     #[error(transparent)]
     StartFailed(LaunchError),
@@ -38,9 +41,9 @@ pub enum Refusal {
         /// How long until a turn is taken again, in whole seconds.
         retry_after: Duration,
     },
-    /// As many agents run as may, and none of them is idle.
-    #[error("as many agents run as there may (sessions.max_running), and none is idle")]
-    AtCapacity,
+    /// As many agents run, or are being started, as may.
+    #[error("{0}")]
+    AtCapacity(&'static str),
     /// Another turn runs, or is about to.
     #[error("a turn is in progress")]
     TurnInProgress(TurnId),

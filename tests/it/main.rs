@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
 mod architecture;
+mod backup;
 mod callers;
 mod command_line;
 mod connections;
 mod crash;
 mod ends;
 mod extensions;
+mod floor;
 mod hostile;
 mod idempotency;
 mod openapi;
@@ -21,6 +23,7 @@ mod queue;
 mod reads;
 mod replay;
 mod restart;
+mod service;
 mod sessions;
 mod settings;
 mod stopping;
@@ -28,5 +31,6 @@ mod storage;
 mod tickets;
 mod streams;
 mod support;
+mod tool_servers;
 mod turns;
 mod wake;

@@ -5,9 +5,13 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::guard::Guard;
 use crate::acp::{Connection, StderrTail};
+use crate::goose::belonging;
 use crate::process::{ChildControl, DescendantSnapshot};
-use crate::session::agent::{Agent, AgentCommand, AgentExit, AgentGone, BoxFuture, Sweep};
+use crate::session::agent::{
+    Agent, AgentCommand, AgentExit, AgentGone, BoxFuture, Mode, Notice, Sweep, Unfit,
+};
 use crate::session::turn::TurnErrorClass;
 
 /// A running goose.
@@ -18,11 +22,13 @@ pub(super) struct GooseAgent {
     at_start: DescendantSnapshot,
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
     mark: Arc<Mutex<DescendantSnapshot>>,
+    guard: Arc<Guard>,
 }
 
 impl GooseAgent {
-    pub(super) fn new(connection: Arc<Connection>, control: ChildControl) -> Self {
-        Self { connection, control, at_start: DescendantSnapshot::default(), mark: Arc::default() }
+    pub(super) fn new(connection: Arc<Connection>, control: ChildControl, guard: Arc<Guard>) -> Self {
+        let at_start = DescendantSnapshot::default();
+        Self { connection, control, at_start, mark: Arc::default(), guard }
     }
 
     /// goose is ready. A turn that it was woken for begins now, without a mark of its own.
@@ -44,11 +50,21 @@ impl Agent for GooseAgent {
         self.connection.send(command)
     }
 
-    fn mark_turn(&self) -> BoxFuture<()> {
-        let (control, mark) = (self.control.clone(), Arc::clone(&self.mark));
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        let (control, mark, guard) = (self.control.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
-            let snapshot = control.snapshot().await;
+            let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), control.snapshot());
             *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+            remembers_nothing
+        })
+    }
+
+    fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>> {
+        let (connection, guard) = (Arc::clone(&self.connection), Arc::clone(&self.guard));
+        Box::pin(async move {
+            let removed = guard.tidy(&connection, None).await?;
+            let removed = removed.iter().map(|name| belonging::removed(name));
+            Ok(removed.chain(guard.belonging.warnings(mode)).collect())
         })
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::session::agent::{AgentGone, BoxFuture, ConfigChoice, Sweep};
+use crate::session::agent::{AgentGone, BoxFuture, ConfigChoice, Sweep, Unfit};
 
 /// Settings as goose 1.52 keeps them.
 #[derive(Clone, Debug)]
@@ -90,8 +90,12 @@ impl Agent for GooseLike {
         Ok(())
     }
 
-    fn mark_turn(&self) -> BoxFuture<()> {
-        Box::pin(std::future::ready(()))
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn check_extensions(&self, _: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn sweep(&self) -> BoxFuture<Sweep> {
