@@ -35,8 +35,8 @@ use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError,
-    LaunchSpec, LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
+    Agent, AgentEvents, AgentFacts, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError, LaunchSpec,
+    LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -139,10 +139,7 @@ impl GooseLauncher {
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(NotReady::Refused(error))) => Err(error),
-                Ok(Err(NotReady::Failed(failure))) => {
-                    Err(self.start_failure(&failure, &redactor, control, &stderr).await)
-                }
+                Ok(Err(error)) => Err(self.start_failure(error, &redactor, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
@@ -151,8 +148,8 @@ impl GooseLauncher {
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
         };
         let checked = ready.and_then(|(about, settled, removed)| {
-            let Settled { session: new, default_effort, notices } = settled;
             let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
+            let Settled { session: new, default_effort, notices } = settled;
             let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
             let mut checked = checked.map_err(|mismatch| match mismatch {
                 Mismatch::ProviderNotConfigured => {
@@ -161,8 +158,7 @@ impl GooseLauncher {
                 Mismatch::Mode { .. } => failed(mismatch.to_string()),
             })?;
             checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
-            checked.notices.extend(notices);
-            checked.notices.extend(servers.notices());
+            checked.notices.extend(notices.into_iter().chain(servers.notices()));
             checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
             if resume.is_none() {
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
@@ -285,11 +281,15 @@ impl GooseLauncher {
 
     async fn start_failure(
         &self,
-        failure: &AgentFailure,
+        error: NotReady,
         redactor: &Redactor,
         control: &ChildControl,
         stderr: &StderrTail,
     ) -> LaunchError {
+        let failure = match error {
+            NotReady::Failed(failure) => failure,
+            NotReady::Refused(error) => return error,
+        };
         let message = outcome::without_addresses(&redactor.redact(&failure.message));
         let detail = format!("goose did not start a session: {message}");
         match failure.class {

@@ -20,7 +20,6 @@ pub struct ProviderFacts {
 impl Connection {
     /// Asks about one provider. `None`: the agent does not answer such questions; `Some(None)`: it knows none of that
     /// name.
-    #[expect(clippy::option_option, reason = "no answer and the answer that there is none are two things")]
     pub async fn provider(&self, id: &str) -> Option<Option<ProviderFacts>> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
