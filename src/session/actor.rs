@@ -8,6 +8,7 @@ mod agent;
 mod child;
 mod deadlines;
 mod ending;
+mod permissions;
 mod settings;
 mod storage;
 
@@ -35,8 +36,14 @@ enum Finished {
     Launch(Result<LaunchedAgent, LaunchError>),
     /// The agent is in the mode that a turn waits for, or not.
     Mode { mode: Mode, result: Result<(), AgentFailure> },
-    /// The agent has taken new settings, or not.
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<(), Refusal> },
+    /// The agent has taken new settings, with this mode if any, or not.
+    Patch {
+        by: String,
+        patch: SessionPatch,
+        agent_mode: Option<Mode>,
+        reply: Reply<Snapshot>,
+        result: Result<(), Refusal>,
+    },
 }
 
 /// Everything that ends with the session.
@@ -60,6 +67,8 @@ pub(super) struct SessionActor {
     pub(super) cancel_until: Option<Instant>,
     /// When pending permissions expire.
     pub(super) deadlines: Deadlines,
+    /// When to look again whether somebody would see what is pending.
+    pub(super) look_again: Option<Instant>,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -90,7 +99,7 @@ enum Input {
     Finished(Finished),
     Command(Command),
     Agent(Option<AgentEvents>),
-    Expiry,
+    Deadline,
     CancelOverdue,
     Idle,
     Stop,
@@ -144,8 +153,7 @@ impl SessionActor {
                 continue;
             }
             let has_turn = self.machine.current_turn().is_some();
-            self.deadlines.follow(&self.machine.snapshot().pending_permissions);
-            let expiry = self.deadlines.next();
+            let deadline = self.next_deadline();
             let let_go_at = self.let_go_at();
             let cancel_until = self.cancel_until;
             let input = tokio::select! {
@@ -155,7 +163,7 @@ impl SessionActor {
                 () = hard.cancelled() => Input::Stop,
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
-                () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
+                () = sleep_until(deadline), if deadline.is_some() => Input::Deadline,
                 () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
@@ -168,22 +176,18 @@ impl SessionActor {
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(result).await,
                 Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
-                Input::Finished(Finished::Patch { by, patch, reply, result }) => {
+                Input::Finished(Finished::Patch { by, patch, agent_mode, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
                     for _ in 0..self.child.events.len() {
                         let Ok(events) = self.child.events.try_recv() else { break };
                         self.agent_events(events).await;
                     }
-                    self.patched(by, &patch, reply, result).await
+                    self.patched(by, &patch, agent_mode, reply, result).await
                 }
                 Input::Command(command) => self.command(command).await,
                 Input::Agent(Some(events)) => self.agent_events(events).await,
                 Input::Agent(None) => self.channel_closed().await,
-                Input::Expiry => {
-                    let mut step = Step::new(Timestamp::now());
-                    self.machine.expire(&mut step, &self.deadlines.due());
-                    self.finish_step(step).await
-                }
+                Input::Deadline => self.deadline_passed().await,
                 Input::CancelOverdue => self.cancel_overdue().await,
                 Input::Idle => self.idle_too_long().await,
             };
@@ -235,10 +239,7 @@ impl SessionActor {
                 }
                 self.finish_command(step, reply, result).await
             }
-            Command::Answer { by, permission, answer, reply } => {
-                let result = self.machine.answer(&mut step, by, permission, answer);
-                self.finish_command(step, reply, result).await
-            }
+            Command::Permission(command) => self.permission_command(command).await,
             Command::Patch { by, patch, reply } if patch.needs_agent() => {
                 self.begin_patch(by, patch, reply).await
             }

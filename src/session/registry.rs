@@ -8,9 +8,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::actor::{Child, Deadlines, Reports, SessionActor};
 use super::agent::{AgentLauncher, LaunchSpec};
+use super::audience::Audience;
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
 use super::log::{SessionLog, SessionRecord, Store, StoreError};
+use super::permission::PermissionSettings;
+use super::policy::PermissionPolicy;
 use super::snapshot::{SessionState, Snapshot};
 use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
@@ -33,10 +36,8 @@ pub struct SessionSettings {
     pub output_bytes: usize,
     /// Permission requests that may be pending in one session.
     pub pending_permissions: usize,
-    /// How long a permission request waits for an answer.
-    pub permission_timeout: Duration,
-    /// Whether the agent writes its plan without asking.
-    pub allow_plan_write: bool,
+    /// What decides permission requests.
+    pub permissions: Arc<PermissionSettings>,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
     /// How long an agent may take to end a cancelled turn before it is killed.
@@ -56,6 +57,8 @@ pub struct NewSession {
     pub title: Option<String>,
     /// The caller's notes.
     pub metadata: BTreeMap<String, String>,
+    /// The session's own rules and terms, checked.
+    pub permission_policy: PermissionPolicy,
     /// How the agent is started.
     pub launch: LaunchSpec,
 }
@@ -85,6 +88,7 @@ struct Shared {
     launcher: Arc<dyn AgentLauncher>,
     settings: SessionSettings,
     tasks: Tasks,
+    audience: Audience,
     /// A standard mutex: held for a look-up or an insertion, never across an await.
     sessions: Mutex<HashMap<SessionId, SessionHandle>>,
     /// How many sessions have a task, for those who wait for their end.
@@ -109,7 +113,8 @@ impl Registry {
         let running = Arc::new(Semaphore::new(settings.max_running));
         let sessions = Mutex::default();
         let count = watch::Sender::new(0);
-        let shared = Shared { store, launcher, settings, tasks, sessions, count, places, running };
+        let audience = Audience::default();
+        let shared = Shared { store, launcher, settings, tasks, audience, sessions, count, places, running };
         let registry = Self { shared: Arc::new(shared) };
         let mut closing = Vec::new();
         for (number, mut record, last_event_id) in kept {
@@ -121,7 +126,7 @@ impl Registry {
             }
             let place = Arc::clone(&registry.shared.places).try_acquire_owned().ok();
             let deleting = record.deleting;
-            let machine = Machine::restore(record, last_event_id, registry.bounds());
+            let machine = Machine::restore(record, last_event_id, registry.bounds(), registry.permissions());
             let (handle, actor) = registry.attach(machine, number, last_event_id, place);
             if !deleting {
                 closing.push(handle.status.clone());
@@ -149,7 +154,7 @@ impl Registry {
         ))?;
         let record = first_record(new);
         let number = self.shared.store.create_session(record.clone()).await?;
-        let machine = Machine::new(record, self.bounds());
+        let machine = Machine::new(record, self.bounds(), self.permissions());
         let (handle, actor) = self.attach(machine, number, EventId(0), Some(place));
         self.lock().insert(handle.id(), handle.clone());
         self.shared.tasks.spawn(actor.run_new(running));
@@ -205,6 +210,12 @@ impl Registry {
         let _ = count.wait_for(|count| *count == 0).await;
     }
 
+    /// Who reads the sessions' events, and so would see what an agent asks.
+    #[must_use]
+    pub fn audience(&self) -> &Audience {
+        &self.shared.audience
+    }
+
     /// The store, for lists.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -254,6 +265,7 @@ impl Registry {
             cancel_grace: shared.settings.cancel_grace,
             cancel_until: None,
             deadlines: Deadlines::default(),
+            look_again: None,
             waiting_patch: None,
             kept_since: None,
             broken: None,
@@ -264,14 +276,13 @@ impl Registry {
         (handle, actor)
     }
 
+    fn permissions(&self) -> Arc<PermissionSettings> {
+        Arc::clone(&self.shared.settings.permissions)
+    }
+
     fn bounds(&self) -> Bounds {
         let settings = &self.shared.settings;
-        Bounds {
-            output_bytes: settings.output_bytes,
-            pending_permissions: settings.pending_permissions,
-            permission_timeout: settings.permission_timeout,
-            allow_plan_write: settings.allow_plan_write,
-        }
+        Bounds { output_bytes: settings.output_bytes, pending_permissions: settings.pending_permissions }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionHandle>> {
@@ -281,7 +292,8 @@ impl Registry {
 }
 
 fn first_record(new: NewSession) -> SessionRecord {
-    let NewSession { owner, title, metadata, launch } = new;
-    let snapshot = Snapshot { title, metadata, ..Snapshot::new(owner, &launch, Timestamp::now()) };
+    let NewSession { owner, title, metadata, permission_policy, launch } = new;
+    let began = Snapshot::new(owner, &launch, Timestamp::now());
+    let snapshot = Snapshot { title, metadata, permission_policy, ..began };
     SessionRecord::new(snapshot, launch)
 }

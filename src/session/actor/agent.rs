@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Child, Finished, Next, SessionActor};
 use crate::session::agent::{
-    AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchedAgent, Notice, NoticeLevel,
+    AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchSpec, LaunchedAgent, Notice, NoticeLevel,
 };
 use crate::session::handle::Refusal;
 use crate::session::id::Timestamp;
@@ -49,7 +49,7 @@ impl SessionActor {
         let record = self.machine.record();
         let launch = self.launcher.launch(
             self.log.session(),
-            record.launch.clone(),
+            LaunchSpec { mode: self.machine.agent_mode(), ..record.launch.clone() },
             record.resume.clone(),
             events_in,
             cancel,
@@ -119,6 +119,9 @@ impl SessionActor {
                     // next turn is taken for this one's.
                     self.sweep(&mut step).await;
                     self.machine.agent_event(&mut step, event);
+                }
+                AgentEvent::PermissionRequested(request) => {
+                    self.permission_requested(&mut step, request).await;
                 }
                 event => self.machine.agent_event(&mut step, event),
             }

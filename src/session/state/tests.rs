@@ -6,25 +6,22 @@ mod waking;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::session::agent::{
-    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, LaunchSpec, Mode,
-    ModelCallUsage, PermissionReply, ResumeToken,
+    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentOption, AgentPermissionRequest,
+    LaunchSpec, Mode, ModelCallUsage, PermissionReply, ReplyToken, ResumeToken,
 };
+use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionPatch;
 use crate::session::id::Timestamp;
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
 
-const BOUNDS: Bounds = Bounds {
-    output_bytes: 10,
-    pending_permissions: 3,
-    permission_timeout: Duration::from_mins(1),
-    allow_plan_write: true,
-};
+const BOUNDS: Bounds = Bounds { output_bytes: 10, pending_permissions: 3 };
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
@@ -67,7 +64,7 @@ struct Walk {
 
 impl Walk {
     fn new() -> Self {
-        let machine = Machine::new(record(), BOUNDS);
+        let machine = Machine::new(record(), BOUNDS, Arc::new(permissions()));
         let mut walk = Self {
             machine,
             events: Vec::new(),

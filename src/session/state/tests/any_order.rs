@@ -153,7 +153,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
         Input::Restart => {
             let record = walk.machine.record().clone();
             let last = record.snapshot.last_event_id;
-            walk.machine = Machine::restore(record, last, BOUNDS);
+            walk.machine = Machine::restore(record, last, BOUNDS, Arc::new(permissions()));
             walk.step(Machine::gateway_restarted);
         }
         Input::Hibernate => {
