@@ -2,6 +2,7 @@
 
 mod any_order;
 mod mode;
+mod permissions;
 mod waking;
 
 use std::collections::HashSet;
@@ -16,7 +17,7 @@ use crate::session::agent::{
 };
 use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionPatch;
-use crate::session::id::Timestamp;
+use crate::session::id::{GrantId, Timestamp};
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
