@@ -6,6 +6,7 @@
 
 mod adapters;
 mod expiry;
+mod extensions;
 mod launcher;
 mod settings;
 mod trial;
@@ -20,7 +21,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
-use self::settings::{http_settings, launcher, server_extensions, session_settings};
+use self::settings::{extension_facts, http_settings, launcher, session_settings};
 pub use self::trial::{Trial, try_goose};
 use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
@@ -175,7 +176,7 @@ impl App {
             callers,
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
-            host: Arc::new(Host::new(launcher, Arc::clone(&store), server_extensions(config), demo)),
+            host: Arc::new(Host::new(Arc::clone(&store), extension_facts(config, launcher), demo)),
             streams: OpenStreams::default(),
             tasks: tasks.clone(),
         };

@@ -4,6 +4,7 @@
 //! - [`extensions`]: which of them a session gets.
 //! - [`home`]: a session's `GOOSE_PATH_ROOT`.
 //! - [`launch`]: how it is started, and whether it is what was asked for.
+//! - [`listing`]: what a goose says it has.
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`tools`]: what its tools do, as far as the permission rules have to know.
@@ -14,6 +15,7 @@ pub mod catalogue;
 pub mod extensions;
 pub mod home;
 pub mod launch;
+pub mod listing;
 pub mod outcome;
 pub mod plan;
 pub mod tools;

@@ -1,6 +1,7 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
 mod agent;
+mod listing;
 mod program;
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
+use self::listing::ListingCache;
 use self::program::ProgramStamp;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::home;
@@ -64,11 +66,13 @@ struct Shared {
     /// The versions of the programs seen, by what tells a program from a later one in its place.
     /// A standard mutex: held for a look-up, never across an await.
     versions: Mutex<HashMap<ProgramStamp, Version>>,
+    listing: ListingCache,
 }
 
 impl GooseLauncher {
     pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
-        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions: Mutex::default() }) }
+        let (versions, listing) = (Mutex::default(), ListingCache::default());
+        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing }) }
     }
 
     async fn launch(

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
 use crate::acp::Redactor;
 use crate::config::Config;
@@ -43,7 +44,12 @@ pub(super) fn launcher(
     let finder = config.clone();
     let settings = GooseSettings {
         find_program: Box::new(move || finder.goose_command()),
-        launch: LaunchSettings { extensions: server_extensions(config), inherited, last },
+        launch: LaunchSettings {
+            extensions: server_extensions(config),
+            scheduler: config.goose.scheduler,
+            inherited,
+            last,
+        },
         config_dir,
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),
@@ -63,11 +69,21 @@ fn is_secret(name: &str) -> bool {
         .any(|word| name.to_ascii_uppercase().contains(word))
 }
 
-pub(super) fn server_extensions(config: &Config) -> ExtensionLevel {
-    ExtensionLevel {
-        builtins: Some(config.goose.builtins.clone()),
-        disabled: config.goose.disabled_extensions.clone(),
+pub(super) fn extension_facts(config: &Config, launcher: GooseLauncher) -> ExtensionFacts {
+    ExtensionFacts {
+        launcher,
+        server: server_extensions(config),
+        extra: config.goose.extra_extensions.clone(),
     }
+}
+
+fn server_extensions(config: &Config) -> ExtensionLevel {
+    let mut disabled = config.goose.disabled_extensions.clone();
+    if !config.goose.scheduler {
+        // Without its flag goose reports it as loaded, but gives the agent none of its tools (measured).
+        disabled.push("scheduler".into());
+    }
+    ExtensionLevel { builtins: Some(config.goose.builtins.clone()), disabled }
 }
 
 pub(super) fn session_settings(config: &Config) -> SessionSettings {
@@ -82,6 +98,7 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         cancel_grace: config.goose.cancel_grace,
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
+        queued_turns: config.limits.queued_turns,
     }
 }
 

@@ -174,6 +174,9 @@ pub enum Problem {
         /// Names that look like it.
         nearest: Vec<&'static str>,
     },
+    /// goose would say that it has loaded the extension, and have none of its tools.
+    #[error("scheduler needs goose.scheduler = true")]
+    SchedulerIsOff,
     /// gander decides where a session's goose keeps its files.
     #[error(
         "may not be set, since every session has a goose home of its own below storage.dir; \

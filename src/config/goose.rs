@@ -50,6 +50,11 @@ pub struct GooseSettings {
     /// Extensions to switch off, by their catalogue keys.
     #[serde(deserialize_with = "parse::list")]
     pub disabled_extensions: Vec<String>,
+    /// Names of extensions that the catalogue does not have, and that can be named all the same.
+    #[serde(deserialize_with = "parse::list")]
+    pub extra_extensions: Vec<String>,
+    /// Whether goose runs scheduled recipes, and has the extension for them.
+    pub scheduler: bool,
     /// The mode of a session whose caller names none.
     #[serde(deserialize_with = "parse::word")]
     pub mode: Mode,
@@ -125,8 +130,11 @@ impl GooseSettings {
         if self.command.trim().is_empty() {
             return Err(Violation::new("goose.command", Problem::Empty));
         }
-        check_extensions("goose.builtins", &self.builtins)?;
-        check_extensions("goose.disabled_extensions", &self.disabled_extensions)?;
+        self.check_extensions("goose.builtins", &self.builtins)?;
+        self.check_extensions("goose.disabled_extensions", &self.disabled_extensions)?;
+        if !self.scheduler && self.builtins.iter().any(|name| name == "scheduler") {
+            return Err(Violation::new("goose.builtins", Problem::SchedulerIsOff));
+        }
         if self.allow_modes.is_empty() {
             return Err(Violation::new("goose.allow_modes", Problem::Empty));
         }
@@ -174,6 +182,17 @@ impl GooseSettings {
         Ok(())
     }
 
+    fn check_extensions(&self, key: &str, names: &[String]) -> Result<(), Violation> {
+        let is_extra = |name: &str| self.extra_extensions.iter().any(|extra| catalogue::same(extra, name));
+        match names.iter().find(|name| catalogue::find(name).is_none() && !is_extra(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let nearest = catalogue::nearest(name);
+                Err(Violation::new(key, Problem::UnknownExtension { name: name.clone(), nearest }))
+            }
+        }
+    }
+
     /// The provider that goose's own configuration file names. An unusable file names none.
     pub(super) fn provider_in_config_dir(&self) -> Option<String> {
         #[derive(Deserialize)]
@@ -195,16 +214,6 @@ fn keys_of(names: &[String]) -> Vec<String> {
         }
     }
     keys
-}
-
-fn check_extensions(key: &str, names: &[String]) -> Result<(), Violation> {
-    match names.iter().find(|name| catalogue::find(name).is_none()) {
-        None => Ok(()),
-        Some(name) => {
-            let nearest = catalogue::nearest(name);
-            Err(Violation::new(key, Problem::UnknownExtension { name: name.clone(), nearest }))
-        }
-    }
 }
 
 fn is_variable_name(text: &str) -> bool {

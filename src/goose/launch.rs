@@ -18,6 +18,8 @@ use crate::session::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Not
 pub struct LaunchSettings {
     /// The server's extensions.
     pub extensions: ExtensionLevel,
+    /// Whether goose runs scheduled recipes.
+    pub scheduler: bool,
     /// The variables that goose inherits from gander, by an allow-list.
     pub inherited: Vec<(String, String)>,
     /// The variables that are set last of all.
@@ -45,6 +47,9 @@ impl LaunchSettings {
         let mut arguments = vec!["acp".to_owned()];
         if !builtins.is_empty() {
             arguments.extend(["--with-builtin".to_owned(), builtins.join(",")]);
+        }
+        if self.scheduler {
+            arguments.push("--enable-scheduler".to_owned());
         }
         let mut environment: BTreeMap<String, String> = self.inherited.iter().cloned().collect();
         let mut set = |name: &str, value: &str| environment.insert(name.to_owned(), value.to_owned());
@@ -146,6 +151,7 @@ mod tests {
                 builtins: Some(vec!["todo".into(), "memory".into()]),
                 disabled: Vec::new(),
             },
+            scheduler: true,
             inherited: pairs(&[
                 ("PATH", "/bin"),
                 ("GOOSE_MODE", "auto"),
@@ -171,7 +177,7 @@ mod tests {
     #[test]
     fn the_environment_is_layered_and_the_servers_table_is_last() {
         let launch = settings().launch(&spec(), Path::new("/home/of/session")).unwrap();
-        assert_eq!(launch.arguments, ["acp", "--with-builtin", "todo"]);
+        assert_eq!(launch.arguments, ["acp", "--with-builtin", "todo", "--enable-scheduler"]);
         let environment: Vec<String> =
             launch.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(

@@ -318,7 +318,7 @@ impl From<Refusal> for Problem {
             Refusal::SessionGone => Self::new(Code::SessionNotFound, detail),
             Refusal::Busy(_) => Self::new(Code::SessionBusy, detail),
             Refusal::StartFailed(error) => error.into(),
-            Refusal::AtCapacity => Self::new(Code::AtCapacity, detail),
+            Refusal::AtCapacity | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
             Refusal::Failed(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),

@@ -102,6 +102,10 @@ pub async fn create_session(
         Some(cwd) => Some(bodies::usable_cwd(cwd, &api.settings).await),
         None => None,
     };
+    if body.names_unknown_extension(api.host.as_ref()) {
+        // The agent's program may have it. Asking it once is enough for `check` to know.
+        api.host.extensions().await;
+    }
     let new = match (body.check(caller.name(), &api.settings, api.host.as_ref()), cwd.transpose()) {
         (Ok(mut new), Ok(cwd)) => {
             new.launch.cwd = cwd;

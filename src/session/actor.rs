@@ -9,6 +9,7 @@ mod child;
 mod deadlines;
 mod ending;
 mod permissions;
+mod queue;
 mod settings;
 mod storage;
 
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 
 pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
+use self::queue::{ReadyTurn, Upcoming};
 use self::storage::Waiting;
 use super::agent::{AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
@@ -77,6 +79,8 @@ pub(super) struct SessionActor {
     pub(super) broken: Option<StoreError>,
     /// A deletion that was asked for while the store could not write; it comes before all other input.
     pub(super) deletion: Option<Command>,
+    /// The next queued turn, on its way to begin.
+    pub(super) upcoming: Option<Upcoming>,
     pub(super) registry: Registry,
     /// The place among all sessions; given back when the session leaves the registry.
     pub(super) place: Option<OwnedSemaphorePermit>,
@@ -101,6 +105,7 @@ enum Input {
     Agent(Option<AgentEvents>),
     Deadline,
     CancelOverdue,
+    Upcoming(Result<ReadyTurn, StoreError>),
     Idle,
     Stop,
 }
@@ -152,6 +157,7 @@ impl SessionActor {
                 }
                 continue;
             }
+            self.prepare_queued();
             let has_turn = self.machine.current_turn().is_some();
             let deadline = self.next_deadline();
             let let_go_at = self.let_go_at();
@@ -165,6 +171,7 @@ impl SessionActor {
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
                 () = sleep_until(deadline), if deadline.is_some() => Input::Deadline,
                 () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
+                ready = queue::ready(&mut self.upcoming), if self.upcoming.is_some() => Input::Upcoming(ready),
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
                 () = sleep_until(let_go_at), if let_go_at.is_some() => Input::Idle,
@@ -189,6 +196,7 @@ impl SessionActor {
                 Input::Agent(None) => self.channel_closed().await,
                 Input::Deadline => self.deadline_passed().await,
                 Input::CancelOverdue => self.cancel_overdue().await,
+                Input::Upcoming(ready) => self.begin_queued(ready).await,
                 Input::Idle => self.idle_too_long().await,
             };
             if matches!(next, Next::End) {
@@ -223,14 +231,12 @@ impl SessionActor {
                 let _ = reply.send(Err(Refusal::Draining));
                 Next::GoOn
             }
-            Command::Prompt { by, prompt, reply } => {
-                if let Err(refusal) = self.take_place().await {
-                    let _ = reply.send(Err(refusal));
-                    return Next::GoOn;
-                }
-                let next = self.begin_turn(by, prompt, reply).await;
-                self.give_back_unused_place();
-                next
+            Command::Prompt { by, prompt, when_busy, reply } => {
+                self.prompted(by, prompt, when_busy, reply).await
+            }
+            Command::Cancel { by, turn, reply } if self.machine.is_queued(turn) => {
+                let result = self.cancel_queued(&mut step, by, turn).await;
+                self.finish_command(step, reply, result).await
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
@@ -263,7 +269,7 @@ impl SessionActor {
                 next
             }
             Command::Delete { by, unless_running, reply } => {
-                if let Some(turn) = self.machine.current_turn().filter(|_| unless_running) {
+                if let Some(turn) = self.machine.open_turn().filter(|_| unless_running) {
                     let _ = reply.send(Err(Refusal::TurnInProgress(turn)));
                     return Next::GoOn;
                 }
@@ -344,7 +350,11 @@ impl SessionActor {
             self.cancel_until = None;
         }
         if let Some(status) = news {
+            let is_idle = status.idle_since.is_some();
             self.status.send_replace(status);
+            if is_idle {
+                self.registry.tell_idle();
+            }
         }
         Next::GoOn
     }
@@ -352,10 +362,11 @@ impl SessionActor {
     /// What the status has to say, when that is another than what it says.
     fn status_news(&self) -> Option<Status> {
         let told = self.status.borrow();
-        let (state, turn) = (self.machine.snapshot().state, self.machine.current_turn());
-        (told.state != state || told.turn != turn).then(|| Status {
+        let state = self.machine.snapshot().state;
+        let is_news = told.state != state || !self.machine.open_turns().eq(told.turns.iter().copied());
+        is_news.then(|| Status {
             state,
-            turn,
+            turns: self.machine.open_turns().collect(),
             start_failure: told.start_failure.clone(),
             idle_since: (state == SessionState::Idle).then(Instant::now),
         })

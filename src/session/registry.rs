@@ -46,6 +46,8 @@ pub struct SessionSettings {
     pub idle_hibernate: Duration,
     /// Batches of agent events that may wait for the session.
     pub event_queue: usize,
+    /// Turns that may wait in one session.
+    pub queued_turns: usize,
 }
 
 /// What a new session begins with.
@@ -97,6 +99,8 @@ struct Shared {
     places: Arc<Semaphore>,
     /// One permit for each agent that may run.
     running: Arc<Semaphore>,
+    /// Told when an agent has become idle: those who wait for a place can have it let go.
+    idle: watch::Sender<()>,
 }
 
 impl Registry {
@@ -113,8 +117,10 @@ impl Registry {
         let running = Arc::new(Semaphore::new(settings.max_running));
         let sessions = Mutex::default();
         let count = watch::Sender::new(0);
+        let idle = watch::Sender::new(());
         let audience = Audience::default();
-        let shared = Shared { store, launcher, settings, tasks, audience, sessions, count, places, running };
+        let shared =
+            Shared { store, launcher, settings, tasks, audience, sessions, count, places, running, idle };
         let registry = Self { shared: Arc::new(shared) };
         let mut closing = Vec::new();
         for (number, mut record, last_event_id) in kept {
@@ -184,6 +190,28 @@ impl Registry {
         None
     }
 
+    /// A place among the running agents, as soon as there is one.
+    pub(super) async fn wait_for_place(self) -> OwnedSemaphorePermit {
+        // Before the first look, so that an agent that becomes idle during it is not missed.
+        let mut idle = self.shared.idle.subscribe();
+        loop {
+            if let Some(place) = self.place_for_agent().await {
+                return place;
+            }
+            tokio::select! {
+                // Biased: a free place is better than another agent's.
+                biased;
+                Ok(place) = Arc::clone(&self.shared.running).acquire_owned() => return place,
+                _ = idle.changed() => {}
+            }
+        }
+    }
+
+    /// An agent has become idle.
+    pub(super) fn tell_idle(&self) {
+        self.shared.idle.send_replace(());
+    }
+
     /// The session's task is over.
     pub(super) fn forget(&self, id: SessionId) {
         if self.lock().remove(&id).is_some() {
@@ -236,7 +264,7 @@ impl Registry {
         let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE);
         let (status, status_out) = watch::channel(Status {
             state: SessionState::Starting,
-            turn: None,
+            turns: [].into(),
             start_failure: None,
             idle_since: None,
         });
@@ -270,6 +298,7 @@ impl Registry {
             kept_since: None,
             broken: None,
             deletion: None,
+            upcoming: None,
             registry: self.clone(),
             place,
         };
@@ -282,7 +311,11 @@ impl Registry {
 
     fn bounds(&self) -> Bounds {
         let settings = &self.shared.settings;
-        Bounds { output_bytes: settings.output_bytes, pending_permissions: settings.pending_permissions }
+        Bounds {
+            output_bytes: settings.output_bytes,
+            pending_permissions: settings.pending_permissions,
+            queued_turns: settings.queued_turns,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionHandle>> {

@@ -114,6 +114,9 @@ pub struct Snapshot {
     pub last_event_id: EventId,
     /// The running turn.
     pub current_turn: Option<Turn>,
+    /// The turns that wait for it, the next one first, without their prompts.
+    #[serde(default)]
+    pub queued_turns: Vec<Turn>,
     /// The plan.
     pub plan: Plan,
     /// What waits for an answer.
@@ -156,6 +159,7 @@ impl Snapshot {
             updated_at: now,
             last_event_id: EventId(0),
             current_turn: None,
+            queued_turns: Vec::new(),
             plan: Plan::default(),
             pending_permissions: Vec::new(),
             permission_policy: PermissionPolicy::default(),

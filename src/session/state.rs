@@ -13,6 +13,8 @@
 //!  running ◀─ prompt ─ hibernated
 //! ```
 //!
+//! A queued turn begins when those before it are over, and wakes the session like any other.
+//!
 //! A prompt to a session without an agent begins its turn at once and keeps what is to be sent until the agent is
 //! there: to callers waking is a part of the turn.
 //!
@@ -21,7 +23,8 @@
 //! committed.
 //!
 //! Architecture invariant: a turn, a tool call and a permission that were begun are ended by exactly one final event.
-//! Every way out of a turn goes through [`Machine::end_turn`], which closes what is open in it first.
+//! Every way out of a turn goes through [`Machine::end_turn`], which closes what is open in it first, or, when it was
+//! still queued, through [`Machine::end_queued`].
 
 mod ending;
 mod from_agent;
@@ -29,6 +32,7 @@ mod from_callers;
 mod judging;
 mod mode;
 mod permissions;
+mod queue;
 mod step;
 mod tool_calls;
 #[cfg(test)]
@@ -64,6 +68,7 @@ const TURN_TEXT_BYTES: usize = 1024 * 1024;
 pub(super) struct Bounds {
     pub(super) output_bytes: usize,
     pub(super) pending_permissions: usize,
+    pub(super) queued_turns: usize,
 }
 
 /// The large states a session goes through; the finer ones follow from what is open.
@@ -243,7 +248,7 @@ impl Machine {
             Phase::Hibernated => SessionState::Hibernated,
             Phase::Failed => SessionState::Failed,
             Phase::Deleting => self.record.snapshot.state,
-            Phase::Ready if self.record.snapshot.current_turn.is_none() => SessionState::Idle,
+            Phase::Ready if self.open_turn().is_none() => SessionState::Idle,
             Phase::Ready if self.cancelled_by.is_some() => SessionState::Cancelling,
             Phase::Ready if self.record.snapshot.pending_permissions.is_empty() => SessionState::Running,
             Phase::Ready => SessionState::AwaitingPermission,
@@ -348,7 +353,8 @@ impl Machine {
 
     /// Lets the agent go, or says why not; `Ok(false)` when there is none.
     pub(super) fn hibernate(&mut self) -> Result<bool, Refusal> {
-        if let Some(turn) = self.current_turn() {
+        let next = self.open_turn().filter(|_| self.phase == Phase::Ready);
+        if let Some(turn) = self.current_turn().or(next) {
             return Err(Refusal::TurnInProgress(turn));
         }
         match self.phase {

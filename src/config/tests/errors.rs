@@ -182,9 +182,9 @@ fn errors_name_the_variable_or_flag() {
             "goose.builtins: goose has no extension \"memroy\"; did you mean memory? (set by GANDER_GOOSE__BUILTINS)",
         ),
         (
-            "GANDER_GOOSE__COLOUR",
+            "GANDER_LOG__COLOUR",
             "x",
-            "goose.colour: no such key; there are command, builtins, disabled_extensions, mode, allow_modes, provider, model, env, pass_env, caller_env, config_dir, start_timeout, cancel_grace, end_grace (set by GANDER_GOOSE__COLOUR)",
+            "log.colour: no such key; there are filter, format (set by GANDER_LOG__COLOUR)",
         ),
         (
             "GANDER_GOOSE__ENV__GOOSE_PATH_ROOT",

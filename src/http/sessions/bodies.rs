@@ -1,13 +1,14 @@
 //! What callers may say about a session, checked.
 
+mod extensions;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
+use self::extensions::{Names, NamesSchema};
 use super::policy_body::{self, PatchPermissionPolicy};
 use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
@@ -27,48 +28,11 @@ const METADATA_KEY_BYTES: usize = 128;
 const METADATA_VALUE_BYTES: usize = 4_096;
 /// Bytes of the name of a provider, a model or an extension.
 const NAME_BYTES: usize = 256;
-/// Names in a list of extensions.
-const NAMES: usize = 100;
 /// Bytes of an environment variable's value.
 const ENV_VALUE_BYTES: usize = 16 * 1024;
 
 /// What is wrong with a body.
 pub(super) type Faults = Vec<FieldError>;
-
-/// A list of names, or text with commas.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::http) struct Names(Vec<String>);
-
-impl<'de> Deserialize<'de> for Names {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ListOrText;
-
-        impl<'de> Visitor<'de> for ListOrText {
-            type Value = Names;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of names or text with commas")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Names, E> {
-                if text.trim().is_empty() {
-                    return Ok(Names::default());
-                }
-                Ok(Names(text.split(',').map(|name| name.trim().to_owned()).collect()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Names, A::Error> {
-                let mut names = Vec::new();
-                while let Some(name) = list.next_element::<String>()? {
-                    names.push(name.trim().to_owned());
-                }
-                Ok(Names(names))
-            }
-        }
-
-        deserializer.deserialize_any(ListOrText)
-    }
-}
 
 /// A new session. Every field may be left out.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
@@ -106,16 +70,6 @@ pub struct CreateSession {
     permission_policy: Option<PermissionPolicy>,
 }
 
-/// Names, as a list or as text with commas.
-#[derive(ToSchema)]
-#[serde(untagged)]
-#[schema(as = Names)]
-#[expect(dead_code, reason = "only describes what `Names` reads")]
-pub(in crate::http) enum NamesSchema {
-    List(Vec<String>),
-    Text(String),
-}
-
 impl CreateSession {
     /// The directory asked for.
     pub(super) fn cwd(&self) -> Option<&str> {
@@ -125,6 +79,12 @@ impl CreateSession {
     /// The permission policy asked for.
     pub(super) fn permission_policy(&self) -> Option<&PermissionPolicy> {
         self.permission_policy.as_ref()
+    }
+
+    /// Whether it names an extension that the gateway does not know of before it has asked the agent's program.
+    pub(super) fn names_unknown_extension(&self, host: &dyn HostFacts) -> bool {
+        let names = [&self.builtins, &self.disabled_extensions];
+        names.into_iter().flatten().any(|names| names.has_unknown(host))
     }
 
     /// The session to make, but for its directory.
@@ -328,23 +288,6 @@ impl Check {
         if name.trim().is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
             let detail = format!("must be a name of 1 to {NAME_BYTES} bytes without control characters");
             self.refuse(format!("/{field}"), detail);
-        }
-    }
-
-    fn extensions(&mut self, field: &str, names: &[String], wish: ExtensionWish, host: &dyn HostFacts) {
-        if names.len() > NAMES {
-            self.refuse(format!("/{field}"), format!("must not have more than {NAMES} names"));
-            return;
-        }
-        for (index, name) in names.iter().enumerate() {
-            // They become part of a command line: a name never looks like an option, or like two names.
-            let sane = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-            if name.is_empty() || name.len() > NAME_BYTES || name.starts_with('-') || !sane {
-                let detail = "must be an extension's name: letters, digits, _, - and . only";
-                self.refuse(format!("/{field}/{index}"), detail);
-            } else if let Err(refusal) = host.check_extension(name, wish) {
-                self.refuse(format!("/{field}/{index}"), format!("{name}: {refusal}"));
-            }
         }
     }
 

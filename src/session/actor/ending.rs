@@ -19,7 +19,7 @@ impl SessionActor {
             self.log.failed();
             self.status.send_modify(|status| {
                 status.state = SessionState::Failed;
-                status.turn = None;
+                status.turns = [].into();
                 status.idle_since = None;
             });
         }

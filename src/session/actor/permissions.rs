@@ -58,16 +58,19 @@ impl SessionActor {
         let _ = reply.send(Ok(self.machine.explain(&call)));
     }
 
-    async fn look_up(&self, paths: BTreeSet<PathBuf>) -> ResolvedPaths {
-        if paths.is_empty() {
-            return ResolvedPaths::default();
-        }
-        let found = self.tasks.spawn_blocking(move || ResolvedPaths::look_up(paths));
-        match tokio::time::timeout(LOOK_UP, found).await {
-            Ok(Ok(found)) => found,
-            _ => {
-                tracing::warn!(session = %self.log.session(), "the disk does not say where a tool call's paths lead");
-                ResolvedPaths::default()
+    /// Asks the disk, on a thread that may wait for it.
+    fn look_up(&self, paths: BTreeSet<PathBuf>) -> impl Future<Output = ResolvedPaths> + Send + use<> {
+        let session = self.log.session();
+        let asked =
+            (!paths.is_empty()).then(|| self.tasks.spawn_blocking(move || ResolvedPaths::look_up(paths)));
+        async move {
+            let Some(asked) = asked else { return ResolvedPaths::default() };
+            match tokio::time::timeout(LOOK_UP, asked).await {
+                Ok(Ok(found)) => found,
+                _ => {
+                    tracing::warn!(%session, "the disk does not say where a tool call's paths lead");
+                    ResolvedPaths::default()
+                }
             }
         }
     }

@@ -4,6 +4,7 @@
 //! nothing is told that is not in the log. Callers are told at once that nothing new is begun. Only a deletion goes on,
 //! since it makes room.
 
+use super::queue::Admission;
 use super::{Next, SessionActor};
 use crate::session::handle::{Command, Refusal, Reply};
 use crate::session::id::{EventId, Timestamp, TurnId};
@@ -81,20 +82,32 @@ impl SessionActor {
         self.store.trouble().borrow().clone().unwrap_or_else(|| StoreError::Unavailable("it was full".into()))
     }
 
-    /// Begins a turn, unless nothing can be written. When that turns out only now, the turn ends at once: its caller
-    /// is told that it was not begun, so it must not run later.
-    pub(super) async fn begin_turn(&mut self, by: String, prompt: Prompt, reply: Reply<Turn>) -> Next {
+    /// Begins or queues a turn, unless nothing can be written. When that turns out only now, the turn ends at once: its
+    /// caller is told that it was not begun, so it must not run later.
+    pub(super) async fn begin_turn(
+        &mut self,
+        by: String,
+        prompt: Prompt,
+        admission: Admission,
+        reply: Reply<Turn>,
+    ) -> Next {
         let trouble = self.store.trouble().borrow().clone();
         if let Some(error) = trouble {
             let _ = reply.send(Err(Refusal::Store(error)));
             return Next::GoOn;
         }
         let mut step = Step::new(Timestamp::now());
-        let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
-        if result.is_err() {
-            return self.finish_command(step, reply, result).await;
-        }
-        if let Some(agent) = &self.child.agent {
+        let admitted = match admission {
+            Admission::AtOnce => self.machine.prompt(&mut step, TurnId::new(), by, prompt),
+            Admission::Queued => self.machine.queue(&mut step, TurnId::new(), by, prompt),
+        };
+        let turn = match admitted {
+            Ok(turn) => turn,
+            refused => return self.finish_command(step, reply, refused).await,
+        };
+        if admission == Admission::AtOnce
+            && let Some(agent) = &self.child.agent
+        {
             agent.mark_turn().await;
         }
         let commands = std::mem::take(&mut step.commands);
@@ -109,11 +122,11 @@ impl SessionActor {
                 step.commands = commands;
                 step.start_agent = start_agent;
                 step.set_mode = set_mode;
-                self.finish_command(step, reply, result).await
+                self.finish_command(step, reply, Ok(turn)).await
             }
             Err(error @ StoreError::Unavailable(_)) if self.deletion.is_none() => {
                 let _ = reply.send(Err(Refusal::Store(error)));
-                self.machine.not_begun(&mut step);
+                self.machine.not_begun(&mut step, turn);
                 if start_agent {
                     self.child.permit = None;
                 }

@@ -2,6 +2,7 @@
 
 mod doubles;
 mod permissions;
+mod queued;
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
 use crate::session::tool_call::ToolCall;
-use crate::session::turn::{Prompt, Turn, TurnState};
+use crate::session::turn::{Prompt, Turn, TurnState, WhenBusy};
 use doubles::{Commits, World};
 
 async fn until(session: &SessionHandle, state: SessionState) {
@@ -19,7 +20,7 @@ async fn until(session: &SessionHandle, state: SessionState) {
 }
 
 async fn prompt(session: &SessionHandle) -> Result<Turn, Refusal> {
-    session.prompt("alice", Prompt::Text("go".into())).await
+    session.prompt("alice", Prompt::Text("go".into()), WhenBusy::Reject).await
 }
 
 fn title(text: &str) -> SessionPatch {

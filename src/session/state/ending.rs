@@ -39,24 +39,30 @@ impl Machine {
         turn.error = error;
         turn.text = (!self.turn_text.is_empty()).then(|| std::mem::take(&mut self.turn_text));
         turn.usage = self.turn_usage.take();
-        turn.ended_at = Some(step.now);
-        turn.last_event_id = Some(self.record.snapshot.last_event_id.next());
-        let kind = match state {
-            TurnState::Running | TurnState::Completed => EventKind::TurnCompleted,
-            TurnState::Failed => EventKind::TurnFailed,
-            TurnState::Cancelled => EventKind::TurnCancelled,
-            TurnState::Interrupted => EventKind::TurnInterrupted,
-        };
-        let told = Turn { prompt: None, ..turn.clone() };
         let by = self.cancelled_by.take();
-        self.push(step, kind, EventBody::Turn { turn: Box::new(told), by });
-        step.put_turn(turn);
-        step.session_changed = true;
+        self.tell_end(step, turn, by);
         self.record.snapshot.current_turn = None;
         self.held = None;
         self.message = None;
         self.turn_text.clear();
         self.ended_calls.clear();
+    }
+
+    /// A turn's last event, and its record.
+    pub(super) fn tell_end(&mut self, step: &mut Step, mut turn: Turn, by: Option<String>) -> Turn {
+        turn.ended_at = Some(step.now);
+        turn.last_event_id = Some(self.record.snapshot.last_event_id.next());
+        let kind = match turn.state {
+            TurnState::Queued | TurnState::Running | TurnState::Completed => EventKind::TurnCompleted,
+            TurnState::Failed => EventKind::TurnFailed,
+            TurnState::Cancelled => EventKind::TurnCancelled,
+            TurnState::Interrupted => EventKind::TurnInterrupted,
+        };
+        let told = Turn { prompt: None, ..turn.clone() };
+        self.push_in(step, kind, Some(turn.id), EventBody::Turn { turn: Box::new(told), by });
+        step.put_turn(turn.clone());
+        step.session_changed = true;
+        turn
     }
 
     pub(super) fn close_tool_calls(&mut self, step: &mut Step, status: ToolCallStatus) {

@@ -3,6 +3,7 @@
 mod any_order;
 mod mode;
 mod permissions;
+mod queued;
 mod waking;
 
 use std::collections::HashSet;
@@ -22,7 +23,7 @@ use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
 
-const BOUNDS: Bounds = Bounds { output_bytes: 10, pending_permissions: 3 };
+const BOUNDS: Bounds = Bounds { output_bytes: 10, pending_permissions: 3, queued_turns: 2 };
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
@@ -111,6 +112,34 @@ impl Walk {
         self.step(|machine, step| machine.prompt(step, id, "alice".into(), Prompt::Text("do it".into())))
             .unwrap();
         id
+    }
+
+    fn queue(&mut self) -> Result<TurnId, Refusal> {
+        let id = TurnId::new();
+        let prompt = Prompt::Text("do it then".into());
+        self.step(|machine, step| machine.queue(step, id, "bob".into(), prompt)).map(|turn| turn.id)
+    }
+
+    fn begin_queued(&mut self, id: TurnId) {
+        let turn = self.stored(id);
+        self.step(|machine, step| machine.begin_queued(step, turn));
+    }
+
+    /// A turn's record, as the store has it now.
+    fn stored(&self, id: TurnId) -> Turn {
+        let turns = self.changes.iter().rev().filter_map(|change| match change {
+            Change::Turn(turn) => Some(turn),
+            _ => None,
+        });
+        Turn::clone(turns.into_iter().find(|turn| turn.id == id).unwrap())
+    }
+
+    /// The gateway is restarted.
+    fn restart(&mut self) {
+        let record = self.machine.record().clone();
+        let last = record.snapshot.last_event_id;
+        self.machine = Machine::restore(record, last, BOUNDS, Arc::new(permissions()));
+        self.step(Machine::gateway_restarted);
     }
 
     fn call(&mut self, id: &str) {

@@ -1,8 +1,9 @@
 use serde_json::{Value, json};
 
+use super::extensions::NAMES;
 use super::*;
 use crate::http::fake_settings;
-use crate::http::host::{AgentProgram, AgentUnusable, Extension, ExtensionRefusal};
+use crate::http::host::{AgentProgram, AgentUnusable, ExtensionRefusal, Extensions};
 use crate::session::agent::BoxFuture;
 
 /// A host whose agent has a few extensions, one of them switched off.
@@ -29,8 +30,8 @@ impl HostFacts for FakeHost {
         Box::pin(std::future::ready(true))
     }
 
-    fn extensions(&self) -> Vec<Extension> {
-        Vec::new()
+    fn extensions(&self) -> BoxFuture<Extensions> {
+        Box::pin(std::future::ready(Extensions { extensions: Vec::new(), effective_error: None }))
     }
 
     fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal> {

@@ -64,6 +64,11 @@ impl MemoryStore {
         self.kept.lock().unwrap().commits = commits;
     }
 
+    /// Says what keeps it from writing.
+    pub(super) fn trouble_is(&self, error: Option<StoreError>) {
+        self.kept.lock().unwrap().trouble.send_replace(error);
+    }
+
     /// Commits what waits, and from now on everything at once.
     pub(super) fn commit(&self) {
         let waiting = {
@@ -343,6 +348,7 @@ impl World {
             cancel_grace: Duration::from_mins(1),
             idle_hibernate: Duration::ZERO,
             event_queue: 8,
+            queued_turns: 2,
         };
         change(&mut settings);
         let store = MemoryStore::default();
