@@ -7,8 +7,8 @@ use crate::session::handle::AskedCall;
 use crate::session::permission::{Permission, PermissionSettings, PolicyPatch};
 use crate::session::policy::{Action, OnNoSubscriber, PermissionPolicy, Rule};
 
-fn rule(action: Action, command: &str) -> Rule {
-    Rule { command: Some(command.into()), ..Rule::new(action) }
+fn rule(action: Action, tool: &str) -> Rule {
+    Rule { tool: Some(tool.into()), ..Rule::new(action) }
 }
 
 fn rules(rules: Vec<Rule>) -> PermissionPolicy {
@@ -56,8 +56,8 @@ impl Walk {
         self.last_permission()
     }
 
-    fn asks_for_line(&mut self, id: &str, line: &str) -> Permission {
-        self.asks_for(id, "shell", &json!({ "command": line }))
+    fn asks_for_tool(&mut self, id: &str, tool: &str) -> Permission {
+        self.asks_for(id, tool, &json!({}))
     }
 
     fn last_permission(&self) -> Permission {
@@ -86,9 +86,8 @@ impl Walk {
         self.step(|machine, step| machine.apply_patch(step, "alice".into(), &patch)).unwrap();
     }
 
-    fn explained(&self, line: &str) -> (Action, Option<String>) {
-        let input = json!({ "command": line });
-        let call = AskedCall { tool: "shell".into(), extension: None, input };
+    fn explained(&self, tool: &str) -> (Action, Option<String>) {
+        let call = AskedCall { tool: tool.into(), extension: None, input: json!({}) };
         let said = self.machine.explain(&self.machine.supposed(call));
         (said.decision, said.rule)
     }
@@ -110,7 +109,7 @@ fn a_rule_binds_in_every_mode_and_nobody_is_asked() {
         let mut walk = running(mode, rules(vec![rule(Action::Reject, "rm")]), PermissionPolicy::default());
         assert_eq!(walk.machine.snapshot().agent.as_ref().unwrap().mode, "approve", "the agent asks");
         assert_eq!(walk.machine.snapshot().mode, mode);
-        let permission = walk.asks_for_line("1", "rm -rf x");
+        let permission = walk.asks_for_tool("1", "rm");
         assert_eq!(decided(&permission), (DecidedBy::Policy, Decision::Reject, Some("server.rules[0]")));
         assert_eq!(permission.state, PermissionState::Resolved);
         assert_eq!(walk.last_answer(), "agents_reject_once");
@@ -132,25 +131,25 @@ fn a_rule_binds_in_every_mode_and_nobody_is_asked() {
 fn what_no_rule_touches_is_as_in_the_callers_mode() {
     let server = || rules(vec![rule(Action::Reject, "rm")]);
     let mut auto = running(Mode::Auto, server(), PermissionPolicy::default());
-    assert_eq!(decided(&auto.asks_for_line("1", "ls")), (DecidedBy::Policy, Decision::Allow, None));
+    assert_eq!(decided(&auto.asks_for_tool("1", "ls")), (DecidedBy::Policy, Decision::Allow, None));
     assert_eq!(auto.last_answer(), "agents_allow_once");
     let mut smart = running(Mode::SmartApprove, server(), PermissionPolicy::default());
-    let read = smart.asks_for("1", "tree", &json!({}));
+    let read = smart.asks_for_tool("1", "tree");
     assert_eq!(decided(&read), (DecidedBy::Policy, Decision::Allow, None), "it only reads");
-    assert_eq!(smart.asks_for_line("2", "ls").state, PermissionState::Pending);
+    assert_eq!(smart.asks_for_tool("2", "ls").state, PermissionState::Pending);
     let mut approve = running(Mode::Approve, server(), PermissionPolicy::default());
-    assert_eq!(approve.asks_for("1", "tree", &json!({})).state, PermissionState::Pending);
+    assert_eq!(approve.asks_for_tool("1", "tree").state, PermissionState::Pending);
     assert_eq!(approve.state(), SessionState::AwaitingPermission);
 }
 
 #[test]
 fn an_allow_rule_spares_the_question() {
-    let own = rules(vec![rule(Action::Allow, "ls *")]);
+    let own = rules(vec![rule(Action::Allow, "ls")]);
     let mut walk = running(Mode::Approve, PermissionPolicy::default(), own);
-    let permission = walk.asks_for_line("1", "ls -l");
+    let permission = walk.asks_for_tool("1", "ls");
     assert_eq!(decided(&permission), (DecidedBy::Policy, Decision::Allow, Some("session.rules[0]")));
-    assert_eq!(walk.asks_for_line("2", "ls -l; date").state, PermissionState::Pending);
-    assert_eq!(walk.explained("ls -l"), (Action::Allow, Some("session.rules[0]".into())));
+    assert_eq!(walk.asks_for_tool("2", "date").state, PermissionState::Pending);
+    assert_eq!(walk.explained("ls"), (Action::Allow, Some("session.rules[0]".into())));
     assert_eq!(walk.explained("date"), (Action::Ask, None));
 }
 
@@ -186,77 +185,72 @@ fn the_agents_own_mode_is_enough_without_rules_that_ask_or_reject() {
 #[test]
 fn always_is_remembered_for_the_same_commands_and_can_be_taken_back() {
     let mut walk = running(Mode::Approve, PermissionPolicy::default(), PermissionPolicy::default());
-    let first = walk.asks_for_line("1", "git status");
+    let first = walk.asks_for_tool("1", "status");
     assert_eq!(offered(&first), ["allow_always", "allow_once", "reject_once", "reject_always"]);
-    assert_eq!(first.options[0].name, "Always allow `git status` in this session");
+    assert_eq!(first.options[0].name, "Always allow every call of `status` in this session");
     let answered = walk.always(&first, Decision::Allow).unwrap();
     assert_eq!(answered.outcome.unwrap().scope, Scope::Session);
     assert_eq!(walk.last_answer(), "agents_allow_once", "never the agent's own always");
     let grant = walk.machine.grants()[0].clone();
     assert_eq!((grant.by.as_str(), grant.permission_id), ("bob", first.id));
 
-    let again = walk.asks_for_line("2", "git status");
-    let rule = format!("grant:{}", grant.id);
-    assert_eq!(decided(&again), (DecidedBy::Policy, Decision::Allow, Some(rule.as_str())));
+    let again = walk.asks_for_tool("2", "status");
+    let by_grant = format!("grant:{}", grant.id);
+    assert_eq!(decided(&again), (DecidedBy::Policy, Decision::Allow, Some(by_grant.as_str())));
     assert_eq!(again.outcome.as_ref().unwrap().scope, Scope::Session);
-    assert_eq!(walk.explained("git status"), (Action::Allow, Some(rule)));
-    assert_eq!(walk.asks_for_line("3", "git push").state, PermissionState::Pending);
+    assert_eq!(walk.explained("status"), (Action::Allow, Some(by_grant)));
+    assert_eq!(walk.asks_for_tool("3", "push").state, PermissionState::Pending);
 
     walk.set_policy(PolicyPatch {
-        rules: Some(Some(vec![rule_of(Action::Reject)])),
+        rules: Some(Some(vec![rule(Action::Reject, "status")])),
         ..PolicyPatch::default()
     });
-    let beaten = walk.asks_for_line("4", "git status");
+    let beaten = walk.asks_for_tool("4", "status");
     assert_eq!(decided(&beaten), (DecidedBy::Policy, Decision::Reject, Some("session.rules[0]")));
     walk.set_policy(PolicyPatch { rules: Some(None), ..PolicyPatch::default() });
-    assert!(walk.asks_for_line("5", "git status").outcome.is_some());
+    assert!(walk.asks_for_tool("5", "status").outcome.is_some());
     let unknown = walk.step(|machine, step| machine.revoke(step, "bob".into(), Some(GrantId::new())));
     assert!(matches!(unknown, Err(Refusal::GrantNotFound)));
     walk.step(|machine, step| machine.revoke(step, "bob".into(), Some(grant.id))).unwrap();
-    assert_eq!(walk.asks_for_line("6", "git status").state, PermissionState::Pending);
+    assert_eq!(walk.asks_for_tool("6", "status").state, PermissionState::Pending);
     walk.step(|machine, step| machine.revoke(step, "bob".into(), None)).unwrap();
-}
-
-/// A rule about `git status`.
-fn rule_of(action: Action) -> Rule {
-    rule(action, "git status")
 }
 
 #[test]
 fn always_is_offered_only_where_it_would_spare_a_question() {
     let mut walk =
-        running(Mode::Approve, rules(vec![rule(Action::Ask, "git push *")]), PermissionPolicy::default());
-    let asked_by_rule = walk.asks_for_line("1", "git push");
+        running(Mode::Approve, rules(vec![rule(Action::Ask, "push")]), PermissionPolicy::default());
+    let asked_by_rule = walk.asks_for_tool("1", "push");
     assert_eq!(offered(&asked_by_rule), ["allow_once", "reject_once", "reject_always"]);
     assert!(matches!(walk.always(&asked_by_rule, Decision::Allow), Err(Refusal::OptionNotOffered)));
     assert_eq!(walk.machine.snapshot().pending_permissions.len(), 1, "it is still open");
-    let undecidable = walk.asks_for_line("2", "echo $(date)");
+    let undecidable = walk.asks_for("2", "write", &json!({"path": "a/b"}));
     assert_eq!(offered(&undecidable), ["allow_once", "reject_once"]);
     // Two are as many as this session remembers.
-    for (id, line) in [("3", "ls"), ("4", "date")] {
-        let permission = walk.asks_for_line(id, line);
+    for (id, tool) in [("3", "ls"), ("4", "date")] {
+        let permission = walk.asks_for_tool(id, tool);
         walk.always(&permission, Decision::Allow).unwrap();
     }
-    assert_eq!(offered(&walk.asks_for_line("5", "id")), ["allow_once", "reject_once"]);
+    assert_eq!(offered(&walk.asks_for_tool("5", "id")), ["allow_once", "reject_once"]);
 }
 
 #[test]
 fn what_is_always_rejected_stays_so_in_a_looser_mode() {
     let mut walk = running(Mode::Approve, PermissionPolicy::default(), PermissionPolicy::default());
-    let permission = walk.asks_for_line("1", "rm x");
+    let permission = walk.asks_for_tool("1", "rm");
     walk.always(&permission, Decision::Reject).unwrap();
     let auto = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
     assert_eq!(walk.machine.agent_mode_after(&auto), Some(Mode::Approve));
     walk.step(|machine, step| machine.apply_patch(step, "alice".into(), &auto)).unwrap();
-    assert_eq!(decided(&walk.asks_for_line("2", "rm x")).1, Decision::Reject);
-    assert_eq!(decided(&walk.asks_for_line("3", "ls")).1, Decision::Allow);
+    assert_eq!(decided(&walk.asks_for_tool("2", "rm")).1, Decision::Reject);
+    assert_eq!(decided(&walk.asks_for_tool("3", "ls")).1, Decision::Allow);
 }
 
 #[test]
 fn no_rule_that_allows_one_tool_lets_another_run_under_its_id() {
     let tree = Rule { tool: Some("tree".into()), ..Rule::new(Action::Allow) };
     let mut walk = running(Mode::Approve, rules(vec![tree]), PermissionPolicy::default());
-    assert_eq!(decided(&walk.asks_for("1", "tree", &json!({}))).1, Decision::Allow);
+    assert_eq!(decided(&walk.asks_for_tool("1", "tree")).1, Decision::Allow);
     // The model gives two calls of one message the same id, and then goose asks about both.
     let line = json!({"command": "rm -rf ~"});
     walk.agent(AgentEvent::ToolCallStarted(ToolCall {
@@ -265,11 +259,11 @@ fn no_rule_that_allows_one_tool_lets_another_run_under_its_id() {
         input: Some(line.clone()),
         ..ToolCall::default()
     }));
-    let other = walk.asks_for("2", "tree", &json!({}));
+    let other = walk.asks_for_tool("2", "tree");
     assert_eq!((other.state, other.tool_call.tool), (PermissionState::Pending, None));
     assert_eq!(walk.asks_about("2", &line).state, PermissionState::Pending);
     // Or it asks about another input than it has told.
-    walk.asks_for("3", "tree", &json!({}));
+    walk.asks_for_tool("3", "tree");
     let changed = walk.asks_about("3", &line);
     assert_eq!((changed.state, changed.tool_call.tool), (PermissionState::Pending, None));
 }
@@ -313,12 +307,12 @@ fn what_nobody_would_see_is_rejected_where_the_session_says_so() {
     };
     let mut walk = running(Mode::Approve, PermissionPolicy::default(), unseen);
     assert!(!walk.machine.wants_subscribers());
-    let permission = walk.asks_for_line("1", "ls");
+    let permission = walk.asks_for_tool("1", "ls");
     assert_eq!(permission.expires_at, permission.requested_at.plus(Duration::from_secs(7)));
     assert!(walk.machine.wants_subscribers());
     // What is pending stays as it was asked for.
     walk.set_policy(PolicyPatch { on_no_subscriber: Some(None), ..PolicyPatch::default() });
-    walk.asks_for_line("2", "ls");
+    walk.asks_for_tool("2", "ls");
     walk.step(Machine::nobody_subscribes);
     assert_eq!(decided(&walk.last_permission()).0, DecidedBy::Policy);
     let pending = &walk.machine.snapshot().pending_permissions;
