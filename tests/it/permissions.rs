@@ -59,7 +59,7 @@ async fn in_approve_nothing_runs_before_the_answer() {
     assert_eq!((&call["input"]["command"], &call["cwd"]), (&json!(command), &json!(cwd)));
     let options = permission["options"].as_array().unwrap();
     let kinds_offered: Vec<&Value> = options.iter().map(|option| &option["kind"]).collect();
-    assert_eq!(kinds_offered, ["allow_once", "reject_once"], "no always for a line with a loop in it");
+    assert_eq!(kinds_offered, ["allow_always", "allow_once", "reject_once", "reject_always"]);
     assert!(options.iter().all(|option| option["id"].is_string() && option["name"].is_string()));
     assert!(text(&permission["requested_at"]) < text(&permission["expires_at"]));
     assert_eq!(permission["outcome"], Value::Null);

@@ -120,7 +120,7 @@ action = "reject"
 command = "rm *"
 [[permissions.rules]]
 action = "ask"
-path = "**/.env"
+path = "/etc/**"
 [[permissions.rules]]
 action = "allow"
 command = "echo *"
@@ -141,8 +141,8 @@ command = "echo *"
         shell("echo $(rm nothing)"),
         shell("ec''ho secret"),
         write("notes/a"),
-        write("notes/../.env"),
-        write("b"),
+        write("/etc/gander-was-here"),
+        write("notes/../b"),
         json!({"tool": "tree", "input": {"path": "."}}),
         json!({"tool": "tree", "input": {"path": ".", "depth": 9}}),
         json!({"tool": "todo__todo_write", "input": {"content": "- [ ] one"}}),
