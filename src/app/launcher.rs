@@ -46,6 +46,7 @@ pub(super) struct GooseSettings {
     /// Where the folders of sessions without a `cwd` are.
     pub(super) workspaces: PathBuf,
     pub(super) start_timeout: Duration,
+    pub(super) request_timeout: Duration,
     pub(super) line_bytes: usize,
     pub(super) stderr_bytes: usize,
     pub(super) pending_permissions: usize,
@@ -116,12 +117,13 @@ impl GooseLauncher {
             line_bytes: settings.line_bytes,
             pending_permissions: settings.pending_permissions,
             start_timeout: settings.start_timeout,
+            request_timeout: settings.request_timeout,
             ..Limits::default()
         };
         let filter = Box::new(GooseUpdates::new(spec.mode));
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
         // From here on every way out but the last one ends goose, since it drops this.
-        let agent = GooseAgent { connection, control, mark: Arc::default() };
+        let mut agent = GooseAgent::new(connection, control);
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {
@@ -178,6 +180,7 @@ impl GooseLauncher {
             extensions: checked.extensions,
             config_options: checked.config_options,
         };
+        agent.note_start().await;
         Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
     }
 

@@ -15,7 +15,7 @@ use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
 use crate::session::permission::PermissionSettings;
 use crate::session::policy::PermissionPolicy;
-use crate::session::registry::SessionSettings;
+use crate::session::registry::{CrashBounds, SessionSettings};
 use crate::shutdown::Tasks;
 
 pub(super) fn launcher(
@@ -54,6 +54,7 @@ pub(super) fn launcher(
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),
         start_timeout: config.goose.start_timeout,
+        request_timeout: config.goose.request_timeout,
         line_bytes: config.limits.line_bytes,
         stderr_bytes: config.limits.stderr_bytes,
         pending_permissions: config.limits.pending_permissions,
@@ -95,7 +96,13 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         pending_permissions: config.limits.pending_permissions,
         permissions: Arc::new(permission_settings(config)),
         end_grace: config.goose.end_grace,
-        cancel_grace: config.goose.cancel_grace,
+        stop_grace: config.cancel.grace,
+        turn_duration: config.turns.max_duration,
+        crash: CrashBounds {
+            deaths: config.crash.deaths,
+            within: config.crash.within,
+            cooldown: config.crash.cooldown,
+        },
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,

@@ -318,6 +318,9 @@ impl From<Refusal> for Problem {
             Refusal::SessionGone => Self::new(Code::SessionNotFound, detail),
             Refusal::Busy(_) => Self::new(Code::SessionBusy, detail),
             Refusal::StartFailed(error) => error.into(),
+            Refusal::CoolingDown { retry_after, .. } => {
+                Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())
+            }
             Refusal::AtCapacity | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
             Refusal::Failed(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),

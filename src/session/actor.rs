@@ -11,6 +11,7 @@ mod ending;
 mod permissions;
 mod queue;
 mod settings;
+mod stopping;
 mod storage;
 
 use std::sync::Arc;
@@ -63,11 +64,11 @@ pub(super) struct SessionActor {
     /// After how long without a turn the agent is let go; zero: never.
     pub(super) idle_hibernate: Duration,
     pub(super) event_queue: usize,
-    /// How long the agent may take to end a cancelled turn.
-    pub(super) cancel_grace: Duration,
-    /// When a turn that is being cancelled has to be over.
-    pub(super) cancel_until: Option<Instant>,
-    /// When pending permissions expire.
+    /// How long the agent may take to end a turn that is being stopped.
+    pub(super) stop_grace: Duration,
+    /// When such a turn has to be over.
+    pub(super) stop_until: Option<Instant>,
+    /// When pending permissions expire, and when the turn has taken as long as it may.
     pub(super) deadlines: Deadlines,
     /// When to look again whether somebody would see what is pending.
     pub(super) look_again: Option<Instant>,
@@ -104,7 +105,7 @@ enum Input {
     Command(Command),
     Agent(Option<AgentEvents>),
     Deadline,
-    CancelOverdue,
+    StopOverdue,
     Upcoming(Result<ReadyTurn, StoreError>),
     Idle,
     Stop,
@@ -161,7 +162,7 @@ impl SessionActor {
             let has_turn = self.machine.current_turn().is_some();
             let deadline = self.next_deadline();
             let let_go_at = self.let_go_at();
-            let cancel_until = self.cancel_until;
+            let stop_until = self.stop_until;
             let input = tokio::select! {
                 biased;
                 // The end has its own path: nothing queued delays it. An idle session ends as soon as gander begins to
@@ -170,7 +171,7 @@ impl SessionActor {
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
                 () = sleep_until(deadline), if deadline.is_some() => Input::Deadline,
-                () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
+                () = sleep_until(stop_until), if stop_until.is_some() => Input::StopOverdue,
                 ready = queue::ready(&mut self.upcoming), if self.upcoming.is_some() => Input::Upcoming(ready),
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
@@ -195,7 +196,7 @@ impl SessionActor {
                 Input::Agent(Some(events)) => self.agent_events(events).await,
                 Input::Agent(None) => self.channel_closed().await,
                 Input::Deadline => self.deadline_passed().await,
-                Input::CancelOverdue => self.cancel_overdue().await,
+                Input::StopOverdue => self.stop_overdue().await,
                 Input::Upcoming(ready) => self.begin_queued(ready).await,
                 Input::Idle => self.idle_too_long().await,
             };
@@ -240,9 +241,7 @@ impl SessionActor {
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
-                if self.machine.is_cancelling() {
-                    self.cancel_until.get_or_insert_with(|| Instant::now() + self.cancel_grace);
-                }
+                self.begin_stopping(&mut step);
                 self.finish_command(step, reply, result).await
             }
             Command::Permission(command) => self.permission_command(command).await,
@@ -332,22 +331,15 @@ impl SessionActor {
         if let Err(error) = committed {
             return self.log_failed(&error);
         }
-        for command in commands {
-            let Some(agent) = &self.child.agent else { break };
-            if agent.send(command).is_err() {
-                // The adapter gives such an agent up and tells its end as an event.
-                tracing::warn!(session = %self.log.session(), "the agent takes no commands");
-                break;
-            }
-        }
+        self.send_commands(commands);
         if step.start_agent {
             self.start_agent();
         }
         if let Some(mode) = step.set_mode {
             self.set_mode(mode);
         }
-        if !self.machine.is_cancelling() {
-            self.cancel_until = None;
+        if !self.machine.is_stopping() {
+            self.stop_until = None;
         }
         if let Some(status) = news {
             let is_idle = status.idle_since.is_some();

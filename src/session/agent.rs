@@ -243,6 +243,15 @@ pub enum AgentCommand {
 #[error("the agent takes no commands")]
 pub struct AgentGone;
 
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// How many processes were killed.
+    pub killed: usize,
+    /// Whether nothing was left to kill at its end.
+    pub complete: bool,
+}
+
 /// A running agent.
 pub trait Agent: Send + Sync + 'static {
     /// Queues a command. Never waits: the caller is the one who empties the agent's events, and waiting for a full
@@ -252,8 +261,8 @@ pub trait Agent: Send + Sync + 'static {
     /// Remembers what runs now, so that [`Agent::sweep`] spares it. Called before a turn begins.
     fn mark_turn(&self) -> BoxFuture<()>;
 
-    /// Kills what tools started since the mark; gives how many processes.
-    fn sweep(&self) -> BoxFuture<usize>;
+    /// Kills what tools started since the mark.
+    fn sweep(&self) -> BoxFuture<Sweep>;
 
     /// How many processes that tools started run on by themselves, e.g. a server that a shell left in the background.
     fn background(&self) -> BoxFuture<usize>;

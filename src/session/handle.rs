@@ -4,6 +4,7 @@ mod permissions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -33,6 +34,14 @@ pub enum Refusal {
     /// Its agent did not start for this.
     #[error(transparent)]
     StartFailed(LaunchError),
+    /// Its agent has died again and again; another is started in a while.
+    #[error("the session has failed: {reason}; a turn is taken again in {}", humantime::format_duration(*.retry_after))]
+    CoolingDown {
+        /// What has happened.
+        reason: String,
+        /// How long until a turn is taken again, in whole seconds.
+        retry_after: Duration,
+    },
     /// As many agents run as may, and none of them is idle.
     #[error("as many agents run as there may (sessions.max_running), and none is idle")]
     AtCapacity,

@@ -15,6 +15,7 @@ use super::log::{SessionLog, SessionRecord, Store, StoreError};
 use super::permission::PermissionSettings;
 use super::policy::PermissionPolicy;
 use super::snapshot::{SessionState, Snapshot};
+pub use super::state::CrashBounds;
 use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
 
@@ -40,8 +41,12 @@ pub struct SessionSettings {
     pub permissions: Arc<PermissionSettings>,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
-    /// How long an agent may take to end a cancelled turn before it is killed.
-    pub cancel_grace: Duration,
+    /// How long an agent may take to end a turn that is being stopped before it is killed.
+    pub stop_grace: Duration,
+    /// How long a turn may take; zero: as long as it likes.
+    pub turn_duration: Duration,
+    /// When a session fails whose agent dies again and again.
+    pub crash: CrashBounds,
     /// After how long without a turn an agent is let go; zero: never.
     pub idle_hibernate: Duration,
     /// Batches of agent events that may wait for the session.
@@ -290,9 +295,9 @@ impl Registry {
             event_queue: shared.settings.event_queue,
             child: Child::none(),
             reports: Reports::new(),
-            cancel_grace: shared.settings.cancel_grace,
-            cancel_until: None,
-            deadlines: Deadlines::default(),
+            stop_grace: shared.settings.stop_grace,
+            stop_until: None,
+            deadlines: Deadlines::new(shared.settings.turn_duration),
             look_again: None,
             waiting_patch: None,
             kept_since: None,
@@ -314,6 +319,8 @@ impl Registry {
         Bounds {
             output_bytes: settings.output_bytes,
             pending_permissions: settings.pending_permissions,
+            turn_duration: settings.turn_duration,
+            crash: settings.crash,
             queued_turns: settings.queued_turns,
         }
     }

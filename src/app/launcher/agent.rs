@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::acp::{Connection, NewSession, StderrTail};
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
-    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec,
+    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Sweep,
 };
 use crate::session::turn::TurnErrorClass;
 
@@ -18,8 +18,22 @@ use crate::session::turn::TurnErrorClass;
 pub(super) struct GooseAgent {
     pub(super) connection: Arc<Connection>,
     pub(super) control: ChildControl,
+    /// What ran when goose was ready: servers, and what they leave to themselves. None of it is a tool's.
+    at_start: DescendantSnapshot,
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
-    pub(super) mark: Arc<Mutex<DescendantSnapshot>>,
+    mark: Arc<Mutex<DescendantSnapshot>>,
+}
+
+impl GooseAgent {
+    pub(super) fn new(connection: Arc<Connection>, control: ChildControl) -> Self {
+        Self { connection, control, at_start: DescendantSnapshot::default(), mark: Arc::default() }
+    }
+
+    /// goose is ready. A turn that it was woken for begins now, without a mark of its own.
+    pub(super) async fn note_start(&mut self) {
+        self.at_start = self.control.snapshot().await;
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = self.at_start.clone();
+    }
 }
 
 /// An agent that nobody holds, or whose start fails halfway, must not run on: the reader would keep it.
@@ -42,15 +56,18 @@ impl Agent for GooseAgent {
         })
     }
 
-    fn sweep(&self) -> BoxFuture<usize> {
+    fn sweep(&self) -> BoxFuture<Sweep> {
         let control = self.control.clone();
         let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Box::pin(async move { control.sweep(&mark).await })
+        Box::pin(async move {
+            let (killed, complete) = control.sweep(&mark).await;
+            Sweep { killed, complete }
+        })
     }
 
     fn background(&self) -> BoxFuture<usize> {
-        let control = self.control.clone();
-        Box::pin(async move { control.background().await })
+        let (control, at_start) = (self.control.clone(), self.at_start.clone());
+        Box::pin(async move { control.background(&at_start).await })
     }
 
     fn end(&self, grace: Duration) -> BoxFuture<()> {

@@ -75,9 +75,10 @@ impl SessionActor {
         }
     }
 
-    /// When a pending permission expires, or when it has to be looked whether somebody would still see it.
+    /// When a pending permission expires or the turn has taken as long as it may, or when it has to be looked whether
+    /// somebody would still see what is pending.
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
-        self.deadlines.follow(&self.machine.snapshot().pending_permissions);
+        self.deadlines.follow(self.machine.snapshot());
         let expiry = self.deadlines.next();
         let look = self.attention().map(|attention| match attention {
             Attention::Nobody => Instant::now(),
@@ -88,10 +89,14 @@ impl SessionActor {
         expiry.into_iter().chain(look).min()
     }
 
-    /// Rejects what has expired, and what nobody would see.
+    /// Stops a turn that takes too long, rejects what has expired, and what nobody would see.
     pub(super) async fn deadline_passed(&mut self) -> Next {
         self.look_again = None;
         let mut step = Step::new(Timestamp::now());
+        if let Some(turn) = self.deadlines.due_turn() {
+            self.machine.stop_at_deadline(&mut step, turn);
+            self.begin_stopping(&mut step);
+        }
         self.machine.expire(&mut step, &self.deadlines.due());
         self.reject_unseen(&mut step);
         self.finish_step(step).await

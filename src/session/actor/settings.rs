@@ -18,7 +18,7 @@ impl SessionActor {
         patch: SessionPatch,
         reply: Reply<Snapshot>,
     ) -> Next {
-        let begun = self.take_place().await.and_then(|()| self.machine.begin_patch());
+        let begun = self.take_place().await.and_then(|()| self.machine.begin_patch(Timestamp::now()));
         if let Err(refusal) = begun {
             let _ = reply.send(Err(refusal));
             return Next::GoOn;

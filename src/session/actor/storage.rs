@@ -5,7 +5,7 @@
 //! since it makes room.
 
 use super::queue::Admission;
-use super::{Next, SessionActor};
+use super::{Next, SessionActor, sleep_until};
 use crate::session::handle::{Command, Refusal, Reply};
 use crate::session::id::{EventId, Timestamp, TurnId};
 use crate::session::log::{Append, StoreError, StoreFuture};
@@ -54,6 +54,7 @@ impl SessionActor {
     ) -> Result<(), StoreError> {
         let mut trouble = self.store.trouble();
         let hard = self.tasks.hard().clone();
+        let mut stop_until = self.stop_until.filter(|_| self.machine.is_stopping());
         loop {
             let error = trouble.borrow_and_update().clone();
             let patient = waiting == Waiting::ForRoom && !self.machine.is_deleting() && !hard.is_cancelled();
@@ -67,6 +68,11 @@ impl SessionActor {
                 }
                 Ok(()) = trouble.changed() => {}
                 () = hard.cancelled(), if is_unwell => {}
+                () = sleep_until(stop_until), if stop_until.is_some() => {
+                    // Its end cannot be told yet, but nothing of it runs on.
+                    stop_until = None;
+                    self.kill_agent();
+                }
                 Some(command) = self.commands.recv(), if is_unwell => match command {
                     deletion @ Command::Delete { .. } => {
                         self.deletion = Some(deletion);

@@ -3,6 +3,7 @@
 mod doubles;
 mod permissions;
 mod queued;
+mod stopping;
 
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ async fn a_session_whose_launcher_panics_can_be_deleted_meanwhile() {
 
 #[tokio::test]
 async fn an_agent_that_does_not_heed_a_cancel_is_ended_and_its_last_words_open_nothing() {
-    let mut world = World::new(|settings| settings.cancel_grace = Duration::ZERO).await;
+    let mut world = World::new(|settings| settings.stop_grace = Duration::ZERO).await;
     let (session, agent) = world.ready().await;
     let turn = prompt(&session).await.unwrap();
     // While the actor waits for the store, the agent begins a call that nobody will hear the end of.

@@ -1,5 +1,6 @@
 //! How turns and tool calls end: each exactly once, whatever dies.
 
+use super::stopping::Stop;
 use super::{Machine, Phase, Step};
 use crate::session::event::{EventBody, EventKind};
 use crate::session::permission::DecidedBy;
@@ -39,7 +40,10 @@ impl Machine {
         turn.error = error;
         turn.text = (!self.turn_text.is_empty()).then(|| std::mem::take(&mut self.turn_text));
         turn.usage = self.turn_usage.take();
-        let by = self.cancelled_by.take();
+        let by = match self.stop.take() {
+            Some(Stop::Cancelled { by }) => Some(by),
+            Some(Stop::Deadline) | None => None,
+        };
         self.tell_end(step, turn, by);
         self.record.snapshot.current_turn = None;
         self.held = None;

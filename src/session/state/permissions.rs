@@ -58,7 +58,7 @@ impl Machine {
             let answer = PermissionReply::Cancelled;
             step.commands.push(AgentCommand::AnswerPermission { reply, answer });
         };
-        let Some(turn_id) = self.current_turn().filter(|_| self.cancelled_by.is_none()) else {
+        let Some(turn_id) = self.current_turn().filter(|_| !self.is_stopping()) else {
             // Nobody can want what it asks for any more.
             return refuse(step, reply);
         };

@@ -3,6 +3,7 @@
 mod any_order;
 mod mode;
 mod permissions;
+mod stopping;
 mod queued;
 mod waking;
 
@@ -23,7 +24,13 @@ use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
 
-const BOUNDS: Bounds = Bounds { output_bytes: 10, pending_permissions: 3, queued_turns: 2 };
+const BOUNDS: Bounds = Bounds {
+    output_bytes: 10,
+    pending_permissions: 3,
+    turn_duration: Duration::from_mins(10),
+    crash: CrashBounds { deaths: 3, within: Duration::from_mins(1), cooldown: Duration::from_mins(1) },
+    queued_turns: 2,
+};
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
