@@ -322,7 +322,7 @@ impl From<Refusal> for Problem {
                 Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())
             }
             Refusal::AtCapacity | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
-            Refusal::Failed(_) => Self::new(Code::AgentStartFailed, detail),
+            Refusal::Failed(_) | Refusal::Unfit(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),
             Refusal::TurnNotRunning => Self::new(Code::TurnNotRunning, detail),

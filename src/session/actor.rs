@@ -24,7 +24,9 @@ pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
 use self::queue::{ReadyTurn, Upcoming};
 use self::storage::Waiting;
-use super::agent::{AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode};
+use super::agent::{
+    AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode, Notice, Unfit,
+};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
@@ -38,16 +40,19 @@ enum Finished {
     /// The agent has started, or not.
     Launch(Result<LaunchedAgent, LaunchError>),
     /// The agent is in the mode that a turn waits for, or not.
-    Mode { mode: Mode, result: Result<(), AgentFailure> },
+    Mode { mode: Mode, result: ModeSet },
     /// The agent has taken new settings, with this mode if any, or not.
     Patch {
         by: String,
         patch: SessionPatch,
         agent_mode: Option<Mode>,
         reply: Reply<Snapshot>,
-        result: Result<(), Refusal>,
+        result: Result<Vec<Notice>, Refusal>,
     },
 }
+
+/// Whether the agent is in the mode it was to be set to, and if so, whether it has what gets round that.
+type ModeSet = Result<Result<Vec<Notice>, Unfit>, AgentFailure>;
 
 /// Everything that ends with the session.
 pub(super) struct SessionActor {

@@ -104,6 +104,15 @@ impl LaunchSpec {
 #[serde(transparent)]
 pub struct ResumeToken(pub String);
 
+/// How an agent goes on with a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Which session.
+    pub token: ResumeToken,
+    /// The extensions that its last agent had, by their names in [`ExtensionStatus`].
+    pub extensions: Vec<String>,
+}
+
 /// One extension and whether it loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExtensionStatus {
@@ -243,6 +252,11 @@ pub enum AgentCommand {
 #[error("the agent takes no commands")]
 pub struct AgentGone;
 
+/// Why an agent must not go on: it would do things unasked. For people, without a path of the host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfit(pub String);
+
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
@@ -258,8 +272,12 @@ pub trait Agent: Send + Sync + 'static {
     /// queue could then wait for itself.
     fn send(&self, command: AgentCommand) -> Result<(), AgentGone>;
 
-    /// Remembers what runs now, so that [`Agent::sweep`] spares it. Called before a turn begins.
-    fn mark_turn(&self) -> BoxFuture<()>;
+    /// Gets ready for a turn: looks whether the agent would ask as it should, and remembers what runs now, so that
+    /// [`Agent::sweep`] spares it.
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>>;
+
+    /// After it was set to `mode`: unloads extensions that do not belong to the session. Gives what callers should know.
+    fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>>;
 
     /// Kills what tools started since the mark.
     fn sweep(&self) -> BoxFuture<Sweep>;
@@ -330,7 +348,7 @@ pub trait AgentLauncher: Send + Sync + 'static {
         &self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>>;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 pub use self::permissions::AskedCall;
 pub(super) use self::permissions::PermissionCommand;
-use super::agent::{AgentFailure, LaunchError, Mode};
+use super::agent::{AgentFailure, LaunchError, Mode, Unfit};
 use super::id::{SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
 use super::permission::{Permission, PolicyPatch};
@@ -31,6 +31,9 @@ pub enum Refusal {
     /// Its agent did not start or is gone.
     #[error("the session has failed: {0}")]
     Failed(String),
+    /// Its agent must not go on, and has been ended.
+    #[error("the session has failed: {0}")]
+    Unfit(Unfit),
     /// Its agent did not start for this.
     #[error(transparent)]
     StartFailed(LaunchError),

@@ -9,6 +9,7 @@ mod connections;
 mod crash;
 mod ends;
 mod extensions;
+mod floor;
 mod hostile;
 mod idempotency;
 mod openapi;

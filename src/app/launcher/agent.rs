@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::guard::Guard;
 use crate::acp::{Connection, NewSession, StderrTail};
+use crate::goose::belonging;
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
-    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Sweep,
+    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Mode,
+    Notice, Sweep, Unfit,
 };
 use crate::session::turn::TurnErrorClass;
 
@@ -22,11 +25,13 @@ pub(super) struct GooseAgent {
     at_start: DescendantSnapshot,
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
     mark: Arc<Mutex<DescendantSnapshot>>,
+    guard: Arc<Guard>,
 }
 
 impl GooseAgent {
-    pub(super) fn new(connection: Arc<Connection>, control: ChildControl) -> Self {
-        Self { connection, control, at_start: DescendantSnapshot::default(), mark: Arc::default() }
+    pub(super) fn new(connection: Arc<Connection>, control: ChildControl, guard: Arc<Guard>) -> Self {
+        let at_start = DescendantSnapshot::default();
+        Self { connection, control, at_start, mark: Arc::default(), guard }
     }
 
     /// goose is ready. A turn that it was woken for begins now, without a mark of its own.
@@ -48,11 +53,21 @@ impl Agent for GooseAgent {
         self.connection.send(command)
     }
 
-    fn mark_turn(&self) -> BoxFuture<()> {
-        let (control, mark) = (self.control.clone(), Arc::clone(&self.mark));
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        let (control, mark, guard) = (self.control.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
-            let snapshot = control.snapshot().await;
+            let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), control.snapshot());
             *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+            remembers_nothing
+        })
+    }
+
+    fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>> {
+        let (connection, guard) = (Arc::clone(&self.connection), Arc::clone(&self.guard));
+        Box::pin(async move {
+            let removed = guard.tidy(&connection, None).await?;
+            let removed = removed.iter().map(|name| belonging::removed(name));
+            Ok(removed.chain(guard.belonging.warnings(mode)).collect())
         })
     }
 

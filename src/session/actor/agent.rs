@@ -62,7 +62,7 @@ impl SessionActor {
         let launch = self.launcher.launch(
             self.log.session(),
             LaunchSpec { mode: self.machine.agent_mode(), ..record.launch.clone() },
-            record.resume.clone(),
+            record.resume(),
             events_in,
             cancel,
         );

@@ -130,12 +130,18 @@ impl SessionActor {
         if place.is_some() {
             self.child.permit = place;
         }
-        if let Some(agent) = &self.child.agent {
-            agent.mark_turn().await;
-        }
+        let unfit = match &self.child.agent {
+            Some(agent) => agent.prepare_turn().await.err(),
+            None => None,
+        };
         let mut step = Step::new(Timestamp::now());
         self.machine.begin_queued(&mut step, turn);
-        self.finish_step(step).await
+        let Some(unfit) = unfit else { return self.finish_step(step).await };
+        // Told as begun, but never sent.
+        step.commands.clear();
+        step.set_mode = None;
+        self.finish_step(step).await;
+        self.give_up_agent(&unfit).await
     }
 
     /// Ends a turn that has not begun.

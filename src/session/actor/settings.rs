@@ -2,8 +2,8 @@
 
 use tokio::sync::oneshot;
 
-use super::{Finished, Next, SessionActor};
-use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode};
+use super::{Finished, ModeSet, Next, SessionActor};
+use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode, Notice};
 use crate::session::handle::{Refusal, Reply, SessionPatch};
 use crate::session::id::Timestamp;
 use crate::session::snapshot::Snapshot;
@@ -48,7 +48,10 @@ impl SessionActor {
         let agent_mode = self.machine.agent_mode_after(&patch);
         let reports = self.reports.sender.clone();
         self.tasks.spawn(async move {
-            let result = change(&*agent, before, &patch, agent_mode).await;
+            let result = match (change(&*agent, before, &patch, agent_mode).await, agent_mode) {
+                (Ok(()), Some(mode)) => agent.check_extensions(mode).await.map_err(Refusal::Unfit),
+                (result, _) => result.map(|()| Vec::new()),
+            };
             let _ = reports.send(Finished::Patch { by, patch, agent_mode, reply, result }).await;
         });
     }
@@ -59,20 +62,28 @@ impl SessionActor {
         patch: &SessionPatch,
         agent_mode: Option<Mode>,
         reply: Reply<Snapshot>,
-        result: Result<(), Refusal>,
+        result: Result<Vec<Notice>, Refusal>,
     ) -> Next {
         let mut step = Step::new(Timestamp::now());
         let result = match result {
-            Ok(()) => {
+            Ok(notices) => {
                 let applied = self.machine.apply_patch(&mut step, by, patch);
                 if let Some(mode) = agent_mode {
                     // The agent has said yes; its own word about it may still be under way.
                     self.machine.mode_set(&mut step, mode);
                 }
+                for notice in notices {
+                    self.machine.notice(&mut step, notice);
+                }
                 applied
             }
             Err(refusal) => {
                 self.machine.abandon_patch();
+                if let Refusal::Unfit(unfit) = &refusal {
+                    let next = self.give_up_agent(unfit).await;
+                    self.answer_when_committed(reply, Err(refusal)).await;
+                    return next;
+                }
                 Err(refusal)
             }
         };
@@ -91,17 +102,26 @@ impl SessionActor {
         self.tasks.spawn(async move {
             let result = match agent {
                 // An option's answer says what is set now; that of `SetMode` says nothing.
-                Some(agent) => set_option(&*agent, "mode", mode.as_str()).await,
+                Some(agent) => match set_option(&*agent, "mode", mode.as_str()).await {
+                    Ok(()) => Ok(agent.check_extensions(mode).await),
+                    Err(failure) => Err(failure),
+                },
                 None => Err(gone()),
             };
             let _ = reports.send(Finished::Mode { mode, result }).await;
         });
     }
 
-    pub(super) async fn mode_set(&mut self, mode: Mode, result: Result<(), AgentFailure>) -> Next {
+    pub(super) async fn mode_set(&mut self, mode: Mode, result: ModeSet) -> Next {
         let mut step = Step::new(Timestamp::now());
         match result {
-            Ok(()) => self.machine.mode_set(&mut step, mode),
+            Ok(Ok(notices)) => {
+                for notice in notices {
+                    self.machine.notice(&mut step, notice);
+                }
+                self.machine.mode_set(&mut step, mode);
+            }
+            Ok(Err(unfit)) => return self.give_up_agent(&unfit).await,
             Err(failure) => {
                 if self.machine.mode_not_set(&mut step, &failure) {
                     tracing::error!(session = %self.log.session(), %failure, "the agent cannot be set to the mode it has to be in: it is ended");

@@ -111,11 +111,10 @@ impl SessionActor {
             Ok(turn) => turn,
             refused => return self.finish_command(step, reply, refused).await,
         };
-        if admission == Admission::AtOnce
-            && let Some(agent) = &self.child.agent
-        {
-            agent.mark_turn().await;
-        }
+        let unfit = match &self.child.agent {
+            Some(agent) if admission == Admission::AtOnce => agent.prepare_turn().await.err(),
+            _ => None,
+        };
         let commands = std::mem::take(&mut step.commands);
         let (start_agent, set_mode) = (std::mem::take(&mut step.start_agent), step.set_mode.take());
         let begun = match self.append(&mut step).await {
@@ -124,12 +123,19 @@ impl SessionActor {
         };
         let mut step = Step::new(Timestamp::now());
         match begun {
-            Ok(()) => {
-                step.commands = commands;
-                step.start_agent = start_agent;
-                step.set_mode = set_mode;
-                self.finish_command(step, reply, Ok(turn)).await
-            }
+            Ok(()) => match unfit {
+                Some(unfit) => {
+                    let next = self.give_up_agent(&unfit).await;
+                    self.answer_when_committed(reply, Ok(turn)).await;
+                    next
+                }
+                None => {
+                    step.commands = commands;
+                    step.start_agent = start_agent;
+                    step.set_mode = set_mode;
+                    self.finish_command(step, reply, Ok(turn)).await
+                }
+            },
             Err(error @ StoreError::Unavailable(_)) if self.deletion.is_none() => {
                 let _ = reply.send(Err(Refusal::Store(error)));
                 self.machine.not_begun(&mut step, turn);

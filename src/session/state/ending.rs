@@ -2,10 +2,11 @@
 
 use super::stopping::Stop;
 use super::{Machine, Phase, Step};
+use crate::session::agent::Unfit;
 use crate::session::event::{EventBody, EventKind};
 use crate::session::permission::DecidedBy;
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
-use crate::session::turn::{Turn, TurnError, TurnState};
+use crate::session::turn::{Turn, TurnError, TurnErrorClass, TurnState};
 
 impl Machine {
     /// Ends whatever is open, since there is no agent any more.
@@ -20,6 +21,22 @@ impl Machine {
         if matches!(self.phase, Phase::Starting | Phase::Ready) {
             self.phase = Phase::Hibernated;
             self.record.snapshot.state_reason = Some(error.message.clone());
+        }
+    }
+
+    /// The agent was ended, since it would have done things unasked.
+    pub(in crate::session) fn agent_unfit(&mut self, step: &mut Step, unfit: &Unfit) {
+        let error = TurnError {
+            class: TurnErrorClass::AgentError,
+            message: unfit.to_string(),
+            retryable: TurnErrorClass::AgentError.is_retryable(),
+        };
+        self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::AgentExit);
+        self.close_tool_calls(step, ToolCallStatus::Cancelled);
+        self.forget_agent();
+        if self.phase == Phase::Ready {
+            self.phase = Phase::Failed;
+            self.record.snapshot.state_reason = Some(unfit.to_string());
         }
     }
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::session::agent::{
     Agent, AgentCommand, AgentEvent, AgentEvents, AgentExit, AgentFacts, AgentGone, AgentLauncher, BoxFuture,
-    LaunchError, LaunchSpec, LaunchedAgent, Mode, ResumeToken, Sweep,
+    LaunchError, LaunchSpec, LaunchedAgent, Mode, Notice, Resume, ResumeToken, Sweep, Unfit,
 };
 use crate::session::event::EventKind;
 use crate::session::fake_permissions::permissions;
@@ -221,8 +221,12 @@ impl Agent for FakeAgent {
         self.commands.send(command).map_err(|_| AgentGone)
     }
 
-    fn mark_turn(&self) -> BoxFuture<()> {
-        Box::pin(std::future::ready(()))
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn check_extensions(&self, _: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn sweep(&self) -> BoxFuture<Sweep> {
@@ -330,7 +334,7 @@ impl AgentLauncher for FakeLauncher {
         &self,
         _: SessionId,
         _: LaunchSpec,
-        _: Option<ResumeToken>,
+        _: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {
