@@ -89,7 +89,6 @@ pub enum Refusal {
 }
 
 /// A change of a session: what is `None` stays.
-#[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionPatch {
     /// The title; `Some(None)` removes it, so that the agent's is taken again.

@@ -3,7 +3,6 @@
 use crate::session::policy::{Action, OnNoSubscriber, OnTimeout, PermissionPolicy, Rule};
 
 /// A merge patch (RFC 7396) of a [`PermissionPolicy`]: what is `None` stays, `Some(None)` removes.
-#[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyPatch {
     /// The rules, whole: a list is replaced, never merged.
