@@ -50,6 +50,7 @@ pub(super) fn launcher(
             inherited,
             last,
         },
+        servers: config.mcp.servers(),
         config_dir,
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),

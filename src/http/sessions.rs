@@ -2,6 +2,7 @@
 
 mod bodies;
 mod policy_body;
+mod servers;
 
 use std::collections::BTreeMap;
 

@@ -28,5 +28,6 @@ mod storage;
 mod tickets;
 mod streams;
 mod support;
+mod tool_servers;
 mod turns;
 mod wake;

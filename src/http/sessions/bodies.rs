@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use self::extensions::{Names, NamesSchema};
 use super::policy_body::{self, PatchPermissionPolicy};
+use super::servers::{AskedServer, AskedServerSchema};
 use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
@@ -68,6 +69,10 @@ pub struct CreateSession {
     /// The session's own permission rules and terms, beside the gateway's. Rules and defaults that allow take the role
     /// `approve`.
     permission_policy: Option<PermissionPolicy>,
+    /// The tool servers (MCP) to have: the gateway's by their names, and the caller's own as far as the gateway's owner
+    /// lets callers bring some. Left out: all of the gateway's.
+    #[schema(value_type = Option<Vec<AskedServerSchema>>, max_items = 32)]
+    mcp_servers: Option<Vec<AskedServer>>,
 }
 
 impl CreateSession {
@@ -114,6 +119,7 @@ impl CreateSession {
         }
         let permission_policy = self.permission_policy.unwrap_or_default();
         policy_body::add_faults(&permission_policy, &mut check.faults);
+        let mcp_servers = check.servers(self.mcp_servers, host);
         // The gateway's model belongs to the gateway's provider.
         let default_model = settings
             .default_model
@@ -130,6 +136,7 @@ impl CreateSession {
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
                 env,
+                mcp_servers,
                 ..LaunchSpec::new(mode)
             },
         })
@@ -228,12 +235,12 @@ impl PatchSession {
 
 /// Collects everything that is wrong with a body, so that callers need not find one fault after the other.
 #[derive(Default)]
-struct Check {
+pub(super) struct Check {
     faults: Faults,
 }
 
 impl Check {
-    fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
+    pub(super) fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
         self.faults.push(FieldError::new(pointer, detail));
     }
 
