@@ -63,6 +63,10 @@ pub struct CreateSession {
     /// Extensions to be without, besides the gateway's list.
     #[schema(value_type = Option<NamesSchema>)]
     disabled_extensions: Option<Names>,
+    /// Extensions, and servers, without which the session is not to be: when one of them does not load, it is not made
+    /// (424), and later its turns fail.
+    #[schema(value_type = Option<NamesSchema>)]
+    require_extensions: Option<Names>,
     /// Environment variables of the agent; only names that the gateway's owner has left to callers.
     #[schema(example = json!({"GOOSE_MAX_TURNS": "40"}))]
     env: Option<BTreeMap<String, String>>,
@@ -113,6 +117,8 @@ impl CreateSession {
             self.builtins.inspect(|names| check.extensions("builtins", &names.0, ExtensionWish::Have, host));
         let disabled = self.disabled_extensions.unwrap_or_default();
         check.extensions("disabled_extensions", &disabled.0, ExtensionWish::BeWithout, host);
+        let required = self.require_extensions.unwrap_or_default();
+        check.required(&required.0);
         let env = self.env.unwrap_or_default();
         for (name, value) in &env {
             check.env(name, value, settings);
@@ -135,6 +141,7 @@ impl CreateSession {
                 model: model.or(default_model),
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
+                require_extensions: required.0,
                 env,
                 mcp_servers,
                 ..LaunchSpec::new(mode)
@@ -300,13 +307,11 @@ impl Check {
 
     fn env(&mut self, name: &str, value: &str, settings: &HttpSettings) {
         let pointer = format!("/env/{}", pointer_token(name));
-        let allowed = settings.caller_env.iter().any(|allowed| match allowed.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == allowed,
-        });
-        let sane = !name.is_empty() && !name.contains(['=', '\0']);
-        if !allowed || !sane {
-            self.refuse(pointer, "is not among the variables that this gateway leaves to callers");
+        if !settings.caller_env.iter().any(|allowed| allowed == name) {
+            self.refuse(
+                pointer,
+                format!("{name}: is not among the variables that this gateway leaves to callers"),
+            );
         } else if value.len() > ENV_VALUE_BYTES || value.contains('\0') {
             self.refuse(
                 pointer,
