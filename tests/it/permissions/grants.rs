@@ -83,10 +83,10 @@ async fn always_is_asked_once_and_can_be_taken_back() {
     session.turn(&shell("echo 'one two'")).await;
     let told = events.through("turn.completed").await;
     assert_eq!(only(&told, "permission.resolved").data["permission"]["outcome"]["decision"], "allow");
-    let one = format!("{grants}/{}", text(&grant["id"]));
-    let revoked = gander.request(Method::DELETE, &one).send().await.unwrap();
+    let this = format!("{grants}/{}", text(&grant["id"]));
+    let revoked = gander.request(Method::DELETE, &this).send().await.unwrap();
     assert_eq!(revoked.status(), StatusCode::NO_CONTENT);
-    refusal(gander.request(Method::DELETE, &one), 404, "not-found").await;
+    refusal(gander.request(Method::DELETE, &this), 404, "not-found").await;
     assert_eq!(gander.get(&grants).await["permission_grants"], json!([]));
     let mut events = session.events_with("?after=latest").await;
     let permission = asked(&session, &mut events, "echo 'one two'").await;
