@@ -1,6 +1,7 @@
 //! `/v1/sessions`: making, reading, changing and deleting sessions.
 
 mod bodies;
+mod policy_body;
 mod servers;
 
 use std::collections::BTreeMap;
@@ -118,6 +119,9 @@ pub async fn create_session(
     JsonBody(body): JsonBody<CreateSession>,
 ) -> Result<Response, Problem> {
     caller.require(Role::Prompt)?;
+    if let Some(policy) = body.permission_policy() {
+        policy_body::require_role(&caller, policy)?;
+    }
     let cwd = match body.cwd() {
         Some(cwd) => Some(bodies::usable_cwd(cwd, &api.settings).await),
         None => None,
@@ -276,7 +280,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
 ///
 /// A merge patch (RFC 7396). Provider, model, thinking effort and mode are given to the agent in this order, which wakes
 /// a session without one; if it refuses one, those before it are set back. A new provider comes with its own model. None
-/// of the four can be changed while a turn runs.
+/// of the four can be changed while a turn runs. Where the permission policy asks or rejects, the agent runs in mode
+/// `approve`, whatever the session's mode (`agent.mode`); a new policy takes effect so with the next turn, and for what
+/// the agent asks about already with the next question.
 #[utoipa::path(
     patch,
     path = "/v1/sessions/{session_id}",
@@ -310,6 +316,9 @@ pub async fn update_session(
     caller.require(Role::Prompt)?;
     let session = session_of(&api, &caller, &session_id)?;
     let metadata = if body.changes_metadata() { session.snapshot().await?.metadata } else { BTreeMap::new() };
+    if let Some(policy) = body.permission_policy() {
+        policy_body::require_role(&caller, &policy)?;
+    }
     let patch = body.check(&metadata, &api.settings).map_err(Problem::unacceptable)?;
     Ok(Json(session.patch(caller.name(), patch).await?))
 }

@@ -64,6 +64,9 @@ pub struct SessionRecord {
     pub default_effort: Option<String>,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
+    /// What "always" has remembered, oldest first.
+    #[serde(default)]
+    pub grants: Vec<super::permission::PermissionGrant>,
 }
 
 impl SessionRecord {
@@ -77,6 +80,7 @@ impl SessionRecord {
             resume: None,
             default_effort: None,
             launch,
+            grants: Vec::new(),
         }
     }
 
@@ -120,7 +124,7 @@ pub struct Page<Id> {
 }
 
 /// Whose things a list holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// Everybody's.
     Anyone,

@@ -42,13 +42,14 @@ impl SessionActor {
             return;
         };
         let before = self.machine.settings();
+        let agent_mode = self.machine.agent_mode_after(&patch);
         let reports = self.reports.sender.clone();
         self.tasks.spawn(async move {
-            let result = match (change(&*agent, before, &patch).await, patch.mode) {
+            let result = match (change(&*agent, before, &patch, agent_mode).await, agent_mode) {
                 (Ok(()), Some(mode)) => agent.check_extensions(mode).await.map_err(Refusal::Unfit),
                 (result, _) => result.map(|()| Vec::new()),
             };
-            let _ = reports.send(Finished::Patch { by, patch, reply, result }).await;
+            let _ = reports.send(Finished::Patch { by, patch, agent_mode, reply, result }).await;
         });
     }
 
@@ -56,6 +57,7 @@ impl SessionActor {
         &mut self,
         by: String,
         patch: &SessionPatch,
+        agent_mode: Option<Mode>,
         reply: Reply<Snapshot>,
         result: Result<Vec<Notice>, Refusal>,
     ) -> Next {
@@ -63,6 +65,10 @@ impl SessionActor {
         let result = match result {
             Ok(notices) => {
                 let applied = self.machine.apply_patch(&mut step, by, patch);
+                if let Some(mode) = agent_mode {
+                    // The agent has said yes; its own word about it may still be under way.
+                    self.machine.mode_set(&mut step, mode);
+                }
                 for notice in notices {
                     self.machine.notice(&mut step, notice);
                 }
@@ -135,9 +141,14 @@ struct Change<'a> {
 }
 
 /// Asks the agent for the patch's settings. When it refuses one, those before it are set back.
-async fn change(agent: &dyn Agent, before: Settings, patch: &SessionPatch) -> Result<(), Refusal> {
+async fn change(
+    agent: &dyn Agent,
+    before: Settings,
+    patch: &SessionPatch,
+    agent_mode: Option<Mode>,
+) -> Result<(), Refusal> {
     let mut change = Change { agent, options: before.options.clone() };
-    let result = change.set_all(&before, patch).await;
+    let result = change.set_all(&before, patch, agent_mode).await;
     if let Err(Refusal::SettingRefused { .. }) = &result {
         change.set_back(&before).await;
     }
@@ -145,7 +156,12 @@ async fn change(agent: &dyn Agent, before: Settings, patch: &SessionPatch) -> Re
 }
 
 impl Change<'_> {
-    async fn set_all(&mut self, before: &Settings, patch: &SessionPatch) -> Result<(), Refusal> {
+    async fn set_all(
+        &mut self,
+        before: &Settings,
+        patch: &SessionPatch,
+        agent_mode: Option<Mode>,
+    ) -> Result<(), Refusal> {
         let refused = |setting| move |failure| Refusal::SettingRefused { setting, failure };
         for (setting, value) in [(Setting::Provider, &patch.provider), (Setting::Model, &patch.model)] {
             let Some(value) = value else { continue };
@@ -163,7 +179,7 @@ impl Change<'_> {
                 .map_err(|message| refused(setting)(not_taken(message)))?;
             self.set(setting, &effort).await.map_err(refused(setting))?;
         }
-        if let Some(mode) = patch.mode {
+        if let Some(mode) = agent_mode {
             self.set_mode(mode).await.map_err(refused(Setting::Mode))?;
         }
         Ok(())

@@ -5,8 +5,8 @@ use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, ConfigOption};
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::handle::{Refusal, SessionPatch};
-use crate::session::id::{PermissionId, Timestamp, TurnId};
-use crate::session::permission::{Answer, DecidedBy, Outcome, Permission, PermissionState};
+use crate::session::id::{Timestamp, TurnId};
+use crate::session::permission::DecidedBy;
 use crate::session::tool_call::ToolCallStatus;
 use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
 
@@ -95,20 +95,6 @@ impl Machine {
         }
     }
 
-    /// Decides a pending permission.
-    pub(in crate::session) fn answer(
-        &mut self,
-        step: &mut Step,
-        by: String,
-        id: PermissionId,
-        answer: Answer,
-    ) -> Result<Permission, Refusal> {
-        let Answer { decision, scope, reason } = answer;
-        let outcome = Outcome { decision, scope, by: DecidedBy::Caller(by), reason, at: step.now };
-        // The caller of the machine looks whether it was decided before.
-        self.resolve(step, id, PermissionState::Resolved, outcome).ok_or(Refusal::PermissionNotFound)
-    }
-
     /// Begins a change that takes the agent, or says why not. Never in a turn: goose 1.52 takes another mode then and goes
     /// on in the old one (measured), so that a caller who has just tightened it would rely on questions that never come.
     pub(in crate::session) fn begin_patch(&mut self, now: Timestamp) -> Result<(), Refusal> {
@@ -158,12 +144,11 @@ impl Machine {
         if let Some(mode) = patch.mode {
             change.mode = Self::differing(&mut snapshot.mode, mode);
             self.record.launch.mode = mode;
-            // The agent has said yes; its own word about it may still be under way.
-            if let Some(agent) = &mut snapshot.agent
-                && Self::differing(&mut agent.mode, mode.as_str().to_owned()).is_some()
-            {
-                change.agent = Some(agent.clone());
-            }
+        }
+        if let Some(policy) = &patch.permission_policy {
+            let policy = policy.as_ref().map(|policy| policy.applied_to(&snapshot.permission_policy));
+            change.permission_policy =
+                Self::differing(&mut snapshot.permission_policy, policy.unwrap_or_default());
         }
         if let Some(provider) = &patch.provider {
             change.provider = Self::differing(&mut snapshot.provider, Some(provider.clone())).flatten();
@@ -182,6 +167,9 @@ impl Machine {
                 self.record.launch.thinking_effort = None;
             }
             None => {}
+        }
+        if change.permission_policy.is_some() {
+            self.renew_policy();
         }
         step.session_changed = true;
         if change != (SessionChange { by: change.by.clone(), ..SessionChange::default() }) {

@@ -114,7 +114,7 @@ impl Agent for GooseLike {
 fn changed(agent: &GooseLike, default_effort: Option<&str>, patch: &SessionPatch) -> Result<(), String> {
     let before = Settings { options: agent.options(), default_effort: default_effort.map(ToOwned::to_owned) };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(change(agent, before, patch)).map_err(|refusal| refusal.to_string())
+    runtime.block_on(change(agent, before, patch, patch.mode)).map_err(|refusal| refusal.to_string())
 }
 
 fn kept(model: &str, effort: &str) -> Kept {
