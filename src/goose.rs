@@ -7,6 +7,7 @@
 //! - [`listing`]: what a goose says it has.
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
+//! - [`steer`]: how words are put into its running turn.
 //! - [`tools`]: what its tools do, as far as the permission rules have to know.
 //! - [`updates`]: what its updates mean beyond ACP.
 //! - [`version`]: which versions gander works with.
@@ -18,6 +19,7 @@ pub mod launch;
 pub mod listing;
 pub mod outcome;
 pub mod plan;
+pub mod steer;
 pub mod tools;
 pub mod updates;
 pub mod version;

@@ -119,9 +119,11 @@ impl GooseLauncher {
             ..Limits::default()
         };
         let filter = Box::new(GooseUpdates::new(spec.mode));
+        let run = filter.run();
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
         // From here on every way out but the last one ends goose, since it drops this.
-        let agent = GooseAgent { connection, control, mark: Arc::default() };
+        let agent =
+            GooseAgent { connection, control, mark: Arc::default(), run, tasks: self.shared.tasks.clone() };
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {

@@ -98,6 +98,8 @@ problem_codes! {
     InvalidRequest = 422 "invalid-request" "Invalid request",
     /// The permission request does not offer this option.
     UnknownPermissionOption = 422 "unknown-permission-option" "Unknown permission option",
+    /// The agent, as it is spoken to, cannot do it.
+    NotInThisTransport = 422 "not-in-this-transport" "Not in this transport",
     /// A mistake of the gateway's.
     Internal = 500 "internal" "Internal error",
     /// The agent did not start, or is gone.
@@ -318,7 +320,11 @@ impl From<Refusal> for Problem {
             Refusal::SessionGone => Self::new(Code::SessionNotFound, detail),
             Refusal::Busy(_) => Self::new(Code::SessionBusy, detail),
             Refusal::StartFailed(error) => error.into(),
-            Refusal::AtCapacity | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
+            Refusal::SteeringUnsupported => Self::new(Code::NotInThisTransport, detail),
+            Refusal::SteerRefused(failure) => Self::invalid("/prompt", failure.message),
+            Refusal::AtCapacity | Refusal::QueueFull | Refusal::TooManySteers => {
+                Self::new(Code::AtCapacity, detail)
+            }
             Refusal::Failed(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),

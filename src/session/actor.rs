@@ -10,6 +10,7 @@ mod deadlines;
 mod ending;
 mod queue;
 mod settings;
+mod steer;
 mod storage;
 
 use std::sync::Arc;
@@ -22,9 +23,11 @@ pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
 use self::queue::{ReadyTurn, Upcoming};
 use self::storage::Waiting;
-use super::agent::{AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode};
+use super::agent::{
+    AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode, SteerFailure,
+};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
-use super::id::{EventId, Timestamp};
+use super::id::{EventId, MessageId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
 use super::registry::Registry;
 use super::snapshot::{SessionState, Snapshot};
@@ -39,6 +42,8 @@ enum Finished {
     Mode { mode: Mode, result: Result<(), AgentFailure> },
     /// The agent has taken new settings, or not.
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<(), Refusal> },
+    /// The agent has taken words for its turn, or not.
+    Steer { message: MessageId, reply: Reply<()>, result: Result<(), SteerFailure> },
 }
 
 /// Everything that ends with the session.
@@ -177,11 +182,12 @@ impl SessionActor {
                 Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
                 Input::Finished(Finished::Patch { by, patch, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
-                    for _ in 0..self.child.events.len() {
-                        let Ok(events) = self.child.events.try_recv() else { break };
-                        self.agent_events(events).await;
-                    }
+                    self.take_what_was_told().await;
                     self.patched(by, &patch, reply, result).await
+                }
+                Input::Finished(Finished::Steer { message, reply, result }) => {
+                    self.take_what_was_told().await;
+                    self.steer_answered(message, reply, result).await
                 }
                 Input::Command(command) => self.command(command).await,
                 Input::Agent(Some(events)) => self.agent_events(events).await,
@@ -200,6 +206,14 @@ impl SessionActor {
             }
         }
         self.leave_registry();
+    }
+
+    /// Takes what the agent has told before now.
+    async fn take_what_was_told(&mut self) {
+        for _ in 0..self.child.events.len() {
+            let Ok(events) = self.child.events.try_recv() else { break };
+            self.agent_events(events).await;
+        }
     }
 
     /// Takes the session out of the registry and gives its place back.
@@ -241,6 +255,7 @@ impl SessionActor {
                 }
                 self.finish_command(step, reply, result).await
             }
+            Command::Steer { by, turn, prompt, reply } => self.steer(by, turn, prompt, reply),
             Command::Answer { by, permission, answer, reply } => {
                 let result = self.machine.answer(&mut step, by, permission, answer);
                 self.finish_command(step, reply, result).await

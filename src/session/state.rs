@@ -31,6 +31,7 @@ mod from_agent;
 mod from_callers;
 mod mode;
 mod queue;
+mod steer;
 mod step;
 mod tool_calls;
 #[cfg(test)]
@@ -140,6 +141,8 @@ pub(super) struct Machine {
     tool_notes: HashMap<String, ToolCallNotes>,
     /// Calls of the running turn that have ended: what the agent still says about them begins nothing anew.
     ended_calls: HashSet<String>,
+    /// What the agent is asked to take for the running turn.
+    asked_steers: Vec<steer::Asked>,
     replies: HashMap<PermissionId, PendingReply>,
     /// The state last told.
     told: Option<(SessionState, Option<String>)>,
@@ -160,6 +163,7 @@ impl Machine {
             turn_usage: None,
             tool_notes: HashMap::new(),
             ended_calls: HashSet::new(),
+            asked_steers: Vec::new(),
             replies: HashMap::new(),
             told: None,
         }

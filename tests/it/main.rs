@@ -22,6 +22,7 @@ mod reads;
 mod replay;
 mod restart;
 mod sessions;
+mod steer;
 mod storage;
 mod tickets;
 mod streams;

@@ -3,6 +3,7 @@
 mod doubles;
 mod permissions;
 mod queued;
+mod steered;
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
 use crate::session::tool_call::ToolCall;
-use crate::session::turn::{Prompt, Turn, TurnState, WhenBusy};
+use crate::session::turn::{Prompt, Turn, TurnErrorClass, TurnState, WhenBusy};
 use doubles::{Commits, World};
 
 async fn until(session: &SessionHandle, state: SessionState) {

@@ -41,6 +41,7 @@ impl Machine {
         turn.error = error;
         turn.text = (!self.turn_text.is_empty()).then(|| std::mem::take(&mut self.turn_text));
         turn.usage = self.turn_usage.take();
+        self.tell_unused_steers(step);
         let by = self.cancelled_by.take();
         self.tell_end(step, turn, by);
         self.record.snapshot.current_turn = None;

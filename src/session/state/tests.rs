@@ -3,6 +3,7 @@
 mod any_order;
 mod mode;
 mod queued;
+mod steered;
 mod waking;
 
 use std::collections::HashSet;
@@ -15,6 +16,7 @@ use crate::session::agent::{
     ModelCallUsage, PermissionReply, ResumeToken,
 };
 use crate::session::handle::SessionPatch;
+use crate::session::id::MessageId;
 use crate::session::id::Timestamp;
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
@@ -60,6 +62,8 @@ struct Walk {
     events: Vec<(EventKind, Option<TurnId>, EventBody)>,
     commands: Vec<AgentCommand>,
     changes: Vec<Change>,
+    /// What was to be put into turns.
+    steers: Vec<MessageId>,
     /// Whether an agent was to be started.
     starts: bool,
     /// The modes that the agent was to be set to.
@@ -75,6 +79,7 @@ impl Walk {
             events: Vec::new(),
             commands: Vec::new(),
             changes: Vec::new(),
+            steers: Vec::new(),
             starts: false,
             modes: Vec::new(),
             now: 1,
