@@ -26,6 +26,7 @@ mod sessions;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,7 @@ pub use secret::Secret;
 pub use server::ServerSettings;
 pub use sessions::SessionSettings;
 pub use storage::{StorageSettings, StorageSync};
+pub use turns::{CancelSettings, CrashSettings, TurnSettings};
 
 use layers::Layers;
 
@@ -68,6 +70,12 @@ pub struct Config {
     pub permissions: PermissionSettings,
     /// How many sessions there may be, and where they work.
     pub sessions: SessionSettings,
+    /// How long turns may take.
+    pub turns: TurnSettings,
+    /// How turns are stopped.
+    pub cancel: CancelSettings,
+    /// What becomes of a session whose goose dies again and again.
+    pub crash: CrashSettings,
     /// Bounds on everything that callers and agents send.
     pub limits: LimitSettings,
     /// gander's own log.
@@ -107,6 +115,7 @@ impl Config {
         self.goose.validate()?;
         self.permissions.validate()?;
         self.sessions.validate()?;
+        self.crash.validate()?;
         self.limits.validate()?;
         self.log.validate()
     }

@@ -2,16 +2,19 @@
 //!
 //! - [`catalogue`]: its extensions and their names.
 //! - [`extensions`]: which of them a session gets.
+//! - [`belonging`]: which of those that are loaded belong to it.
 //! - [`home`]: a session's `GOOSE_PATH_ROOT`.
 //! - [`launch`]: how it is started, and whether it is what was asked for.
 //! - [`listing`]: what a goose says it has.
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
+//! - [`remembered`]: what it must not remember of permissions.
 //! - [`steer`]: how words are put into its running turn.
 //! - [`tools`]: what its tools do, as far as the permission rules have to know.
 //! - [`updates`]: what its updates mean beyond ACP.
 //! - [`version`]: which versions gander works with.
 
+pub mod belonging;
 pub mod catalogue;
 pub mod extensions;
 pub mod home;
@@ -19,6 +22,7 @@ pub mod launch;
 pub mod listing;
 pub mod outcome;
 pub mod plan;
+pub mod remembered;
 pub mod steer;
 pub mod tools;
 pub mod updates;

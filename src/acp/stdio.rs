@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shutdown::Tasks;
 
-/// How long after the agent's exit its standard error is still read. A process it started may hold the pipe open.
-const DRAIN: Duration = Duration::from_millis(200);
+/// How long after the agent's exit its standard error is still read. What it wrote is in the pipe already; only who
+/// else holds the pipe open makes this wait.
+const DRAIN: Duration = Duration::from_millis(25);
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 8 * 1024;
 /// Shorter secrets would be found in ordinary words.

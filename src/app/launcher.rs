@@ -1,6 +1,7 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
 mod agent;
+mod guard;
 mod listing;
 mod program;
 
@@ -17,9 +18,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
+use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
+use crate::goose::belonging::{self, Belonging};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
@@ -28,7 +31,7 @@ use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
     Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
-    LaunchedAgent, ResumeToken,
+    LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -46,6 +49,7 @@ pub(super) struct GooseSettings {
     /// Where the folders of sessions without a `cwd` are.
     pub(super) workspaces: PathBuf,
     pub(super) start_timeout: Duration,
+    pub(super) request_timeout: Duration,
     pub(super) line_bytes: usize,
     pub(super) stderr_bytes: usize,
     pub(super) pending_permissions: usize,
@@ -79,7 +83,7 @@ impl GooseLauncher {
         self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> Result<LaunchedAgent, LaunchError> {
@@ -87,13 +91,96 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
-        let cwd = self.prepare(session, &spec, resume.is_some(), home, launch.switched_off.clone()).await?;
+        let cwd =
+            self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
+        let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
+        let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
+        let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
+        guard.check_memory().await.map_err(|Unfit(reason)| failed(reason))?;
         let process = ProcessSpec {
             program,
             arguments: launch.arguments.iter().map(OsString::from).collect(),
             environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd: cwd.clone(),
         };
+        // From here on every way out but the last one ends goose, since it drops this.
+        let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), events).await?;
+        let GooseAgent { connection, control, .. } = &agent;
+        let waiting = Mutex::new("its answer to initialize");
+        let ready = async {
+            let about = connection.initialize().await?;
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
+            let new = match &resume {
+                None => connection.new_session(&cwd).await?,
+                Some(Resume { token: ResumeToken(kept), .. }) => {
+                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
+                    let loaded = connection.load_session(kept, &cwd).await?;
+                    set_again(connection, &spec, loaded).await?
+                }
+            };
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
+            let removed = guard.tidy(connection, new.extensions.as_deref()).await;
+            Ok((about, new, removed))
+        };
+        let ready = tokio::select! {
+            ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
+                Ok(Ok(ready)) => Ok(ready),
+                Ok(Err(failure)) => Err(self.start_failure(&failure, control, &stderr).await),
+                Err(_) => {
+                    let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
+                }
+            },
+            () = cancel.cancelled() => Err(LaunchError::Cancelled),
+        };
+        let checked = ready.and_then(|(about, new, removed)| {
+            let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
+            let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
+            let mut checked = checked.map_err(|mismatch| match mismatch {
+                Mismatch::ProviderNotConfigured => {
+                    LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
+                }
+                Mismatch::Mode { .. } => failed(mismatch.to_string()),
+            })?;
+            checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
+            checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
+            if resume.is_none() {
+                checked.notices.extend(guard.belonging.warnings(spec.mode));
+            }
+            let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
+            Ok((about, checked, ResumeToken(session.to_owned())))
+        });
+        let (about, checked, resume) = match checked {
+            Ok(ready) => ready,
+            Err(error) => {
+                // A failed start leaves nothing running.
+                agent.end(Duration::ZERO).await;
+                return Err(error);
+            }
+        };
+        let facts = AgentFacts {
+            name: if about.name.is_empty() { "goose".into() } else { about.name },
+            version: if about.version.is_empty() { version.to_string() } else { about.version },
+            transport: "stdio",
+            pid: Some(control.pid()),
+            cwd,
+            mode: spec.mode,
+            extensions: checked.extensions,
+            config_options: checked.config_options,
+        };
+        agent.note_start().await;
+        Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
+    }
+
+    /// Starts the program and listens to it.
+    async fn run(
+        &self,
+        process: ProcessSpec,
+        mode: Mode,
+        guard: Arc<Guard>,
+        events: mpsc::Sender<AgentEvents>,
+    ) -> Result<(GooseAgent, StderrTail), LaunchError> {
+        let settings = &self.shared.settings;
         let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
         let control = child.control();
         let stderr = StderrTail::read(
@@ -116,71 +203,13 @@ impl GooseLauncher {
             line_bytes: settings.line_bytes,
             pending_permissions: settings.pending_permissions,
             start_timeout: settings.start_timeout,
+            request_timeout: settings.request_timeout,
             ..Limits::default()
         };
-        let filter = Box::new(GooseUpdates::new(spec.mode));
+        let filter = Box::new(GooseUpdates::new(mode));
         let run = filter.run();
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
-        // From here on every way out but the last one ends goose, since it drops this.
-        let agent =
-            GooseAgent { connection, control, mark: Arc::default(), run, tasks: self.shared.tasks.clone() };
-        let GooseAgent { connection, control, .. } = &agent;
-        let waiting = Mutex::new("its answer to initialize");
-        let ready = async {
-            let about = connection.initialize().await?;
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
-            let new = match &resume {
-                None => connection.new_session(&cwd).await?,
-                Some(ResumeToken(kept)) => {
-                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
-                    let loaded = connection.load_session(kept, &cwd).await?;
-                    set_again(connection, &spec, loaded).await?
-                }
-            };
-            Ok((about, new))
-        };
-        let ready = tokio::select! {
-            ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
-                Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(failure)) => Err(self.start_failure(&failure, control, &stderr).await),
-                Err(_) => {
-                    let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
-                }
-            },
-            () = cancel.cancelled() => Err(LaunchError::Cancelled),
-        };
-        let checked = ready.and_then(|(about, new)| {
-            let checked =
-                launch::check(spec.mode, &launch.switched_off, new.mode, new.config_options, new.extensions);
-            let checked = checked.map_err(|mismatch| match mismatch {
-                Mismatch::ProviderNotConfigured => {
-                    LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
-                }
-                Mismatch::Mode { .. } => failed(mismatch.to_string()),
-            })?;
-            let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
-            Ok((about, checked, ResumeToken(session.to_owned())))
-        });
-        let (about, checked, resume) = match checked {
-            Ok(ready) => ready,
-            Err(error) => {
-                // A failed start leaves nothing running.
-                agent.end(Duration::ZERO).await;
-                return Err(error);
-            }
-        };
-        let facts = AgentFacts {
-            name: if about.name.is_empty() { "goose".into() } else { about.name },
-            version: if about.version.is_empty() { version.to_string() } else { about.version },
-            transport: "stdio",
-            pid: Some(control.pid()),
-            cwd,
-            mode: spec.mode,
-            extensions: checked.extensions,
-            config_options: checked.config_options,
-        };
-        Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
+        Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
     }
 
     /// Makes the session's home and finds where it works.
@@ -261,7 +290,7 @@ impl AgentLauncher for GooseLauncher {
         &self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {

@@ -11,7 +11,7 @@ use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::LaunchSettings;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
-use crate::session::registry::SessionSettings;
+use crate::session::registry::{CrashBounds, SessionSettings};
 use crate::shutdown::Tasks;
 
 pub(super) fn launcher(
@@ -50,6 +50,7 @@ pub(super) fn launcher(
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),
         start_timeout: config.goose.start_timeout,
+        request_timeout: config.goose.request_timeout,
         line_bytes: config.limits.line_bytes,
         stderr_bytes: config.limits.stderr_bytes,
         pending_permissions: config.limits.pending_permissions,
@@ -92,7 +93,13 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         permission_timeout: config.permissions.timeout,
         allow_plan_write: config.permissions.allow_plan_write,
         end_grace: config.goose.end_grace,
-        cancel_grace: config.goose.cancel_grace,
+        stop_grace: config.cancel.grace,
+        turn_duration: config.turns.max_duration,
+        crash: CrashBounds {
+            deaths: config.crash.deaths,
+            within: config.crash.within,
+            cooldown: config.crash.cooldown,
+        },
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,

@@ -84,9 +84,9 @@ pub struct GooseSettings {
     /// How long goose may take until a session is ready.
     #[serde(deserialize_with = "parse::duration")]
     pub start_timeout: Duration,
-    /// How long goose may take to end a cancelled turn before it is killed.
+    /// How long goose may take to answer any other request than a prompt, before it is killed.
     #[serde(deserialize_with = "parse::duration")]
-    pub cancel_grace: Duration,
+    pub request_timeout: Duration,
     /// How long goose may take to end by itself once its input is closed.
     #[serde(deserialize_with = "parse::duration")]
     pub end_grace: Duration,
@@ -143,7 +143,8 @@ impl GooseSettings {
             return Err(Violation::new("goose.mode", problem));
         }
         self.validate_variables()?;
-        check_positive("goose.start_timeout", self.start_timeout)
+        check_positive("goose.start_timeout", self.start_timeout)?;
+        check_positive("goose.request_timeout", self.request_timeout)
     }
 
     fn validate_variables(&self) -> Result<(), Violation> {

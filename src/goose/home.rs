@@ -18,7 +18,7 @@ use thiserror::Error;
 use super::catalogue::same;
 
 /// What goose remembers of "always allow" and "never allow" is for nobody else to inherit.
-const PERMISSIONS: &str = "permission.yaml";
+pub(super) const PERMISSIONS: &str = "permission.yaml";
 const CONFIGURATION: &str = "config.yaml";
 /// Where goose and its tools put temporary files, within the home.
 const TEMPORARY: &str = "tmp";

@@ -31,6 +31,8 @@ pub struct LaunchSettings {
 pub struct Launch {
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// The extensions to start besides goose's own defaults, by their keys.
+    pub builtins: Vec<String>,
     /// Its whole environment.
     pub environment: BTreeMap<String, String>,
     /// The extensions to switch off in its home's configuration, by their keys.
@@ -67,7 +69,7 @@ impl LaunchSettings {
         }
         environment.extend(spec.env.clone());
         environment.extend(self.last.iter().cloned());
-        Ok(Launch { arguments, environment, switched_off })
+        Ok(Launch { arguments, builtins, environment, switched_off })
     }
 }
 
@@ -94,14 +96,13 @@ pub struct Checked {
     pub extensions: Vec<ExtensionStatus>,
     /// Its settings.
     pub config_options: Vec<ConfigOption>,
-    /// Extensions that failed, or that loaded although they are switched off.
+    /// Extensions that failed.
     pub notices: Vec<Notice>,
 }
 
 /// Compares what goose says of a new session with what was asked for.
 pub fn check(
     asked: Mode,
-    switched_off: &BTreeSet<String>,
     mode: Option<String>,
     config_options: Option<Vec<ConfigOption>>,
     extensions: Option<Vec<ExtensionStatus>>,
@@ -124,10 +125,6 @@ pub fn check(
             None if !extension.loaded => {
                 Some(("extension-failed", format!("extension {name} could not be loaded")))
             }
-            None if switched_off.contains(&name) => Some((
-                "extension-not-switched-off",
-                format!("goose loaded {name} although it is switched off"),
-            )),
             None => None,
         };
         if let Some((code, message)) = warning {
@@ -195,7 +192,8 @@ mod tests {
                 "TMPDIR=/home/of/session/tmp",
             ]
         );
-        assert_eq!(launch.switched_off, ["extensionmanager", "memory", "summon"].map(str::to_owned).into());
+        let off = ["code_execution", "extensionmanager", "memory", "orchestrator", "summon"];
+        assert_eq!(launch.switched_off, off.map(str::to_owned).into());
     }
 
     fn options() -> Vec<ConfigOption> {
@@ -210,9 +208,8 @@ mod tests {
 
     #[test]
     fn another_mode_or_no_settings_fail_the_start() {
-        let off = BTreeSet::new();
         let fails = |mode: Option<&str>, options| {
-            check(Mode::Approve, &off, mode.map(str::to_owned), options, None).unwrap_err()
+            check(Mode::Approve, mode.map(str::to_owned), options, None).unwrap_err()
         };
         assert_eq!(
             fails(Some("auto"), Some(options())),
@@ -235,12 +232,10 @@ mod tests {
             extension("Extension Manager", None),
             extension("nosuch", Some("Unknown extension: nosuch")),
         ];
-        let off = ["extensionmanager".to_owned()].into();
-        let checked =
-            check(Mode::Approve, &off, Some("approve".into()), Some(options()), Some(said)).unwrap();
+        let checked = check(Mode::Approve, Some("approve".into()), Some(options()), Some(said)).unwrap();
         let names: Vec<&str> = checked.extensions.iter().map(|extension| extension.name.as_str()).collect();
         assert_eq!(names, ["todo", "extensionmanager", "nosuch"]);
         let codes: Vec<&str> = checked.notices.iter().map(|notice| notice.code.as_str()).collect();
-        assert_eq!(codes, ["extension-not-switched-off", "extension-failed"]);
+        assert_eq!(codes, ["extension-failed"]);
     }
 }

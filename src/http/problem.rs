@@ -322,10 +322,13 @@ impl From<Refusal> for Problem {
             Refusal::StartFailed(error) => error.into(),
             Refusal::SteeringUnsupported => Self::new(Code::NotInThisTransport, detail),
             Refusal::SteerRefused(failure) => Self::invalid("/prompt", failure.message),
+            Refusal::CoolingDown { retry_after, .. } => {
+                Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())
+            }
             Refusal::AtCapacity | Refusal::QueueFull | Refusal::TooManySteers => {
                 Self::new(Code::AtCapacity, detail)
             }
-            Refusal::Failed(_) => Self::new(Code::AgentStartFailed, detail),
+            Refusal::Failed(_) | Refusal::Unfit(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),
             Refusal::TurnNotRunning => Self::new(Code::TurnNotRunning, detail),

@@ -9,8 +9,10 @@ mod child;
 mod deadlines;
 mod ending;
 mod queue;
+mod reports;
 mod settings;
 mod steer;
+mod stopping;
 mod storage;
 
 use std::sync::Arc;
@@ -22,29 +24,17 @@ use tokio::time::Instant;
 pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
 use self::queue::{ReadyTurn, Upcoming};
+pub(super) use self::reports::Reports;
+use self::reports::{Finished, ModeSet};
 use self::storage::Waiting;
-use super::agent::{
-    AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode, SteerFailure,
-};
+use super::agent::{AgentEvents, AgentLauncher};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
-use super::id::{EventId, MessageId, Timestamp};
+use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
 use super::registry::Registry;
 use super::snapshot::{SessionState, Snapshot};
 use super::state::{Machine, Step};
 use crate::shutdown::Tasks;
-
-/// What the actor's own tasks tell it.
-enum Finished {
-    /// The agent has started, or not.
-    Launch(Result<LaunchedAgent, LaunchError>),
-    /// The agent is in the mode that a turn waits for, or not.
-    Mode { mode: Mode, result: Result<(), AgentFailure> },
-    /// The agent has taken new settings, or not.
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<(), Refusal> },
-    /// The agent has taken words for its turn, or not.
-    Steer { message: MessageId, reply: Reply<()>, result: Result<(), SteerFailure> },
-}
 
 /// Everything that ends with the session.
 pub(super) struct SessionActor {
@@ -61,11 +51,11 @@ pub(super) struct SessionActor {
     /// After how long without a turn the agent is let go; zero: never.
     pub(super) idle_hibernate: Duration,
     pub(super) event_queue: usize,
-    /// How long the agent may take to end a cancelled turn.
-    pub(super) cancel_grace: Duration,
-    /// When a turn that is being cancelled has to be over.
-    pub(super) cancel_until: Option<Instant>,
-    /// When pending permissions expire.
+    /// How long the agent may take to end a turn that is being stopped.
+    pub(super) stop_grace: Duration,
+    /// When such a turn has to be over.
+    pub(super) stop_until: Option<Instant>,
+    /// When pending permissions expire, and when the turn has taken as long as it may.
     pub(super) deadlines: Deadlines,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
@@ -82,25 +72,12 @@ pub(super) struct SessionActor {
     pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
-/// How the actor's own tasks tell it what they have done.
-pub(super) struct Reports {
-    sender: mpsc::Sender<Finished>,
-    receiver: mpsc::Receiver<Finished>,
-}
-
-impl Reports {
-    pub(super) fn new() -> Self {
-        let (sender, receiver) = mpsc::channel(4);
-        Self { sender, receiver }
-    }
-}
-
 enum Input {
     Finished(Finished),
     Command(Command),
     Agent(Option<AgentEvents>),
     Expiry,
-    CancelOverdue,
+    StopOverdue,
     Upcoming(Result<ReadyTurn, StoreError>),
     Idle,
     Stop,
@@ -155,10 +132,10 @@ impl SessionActor {
             }
             self.prepare_queued();
             let has_turn = self.machine.current_turn().is_some();
-            self.deadlines.follow(&self.machine.snapshot().pending_permissions);
+            self.deadlines.follow(self.machine.snapshot());
             let expiry = self.deadlines.next();
             let let_go_at = self.let_go_at();
-            let cancel_until = self.cancel_until;
+            let stop_until = self.stop_until;
             let input = tokio::select! {
                 biased;
                 // The end has its own path: nothing queued delays it. An idle session ends as soon as gander begins to
@@ -167,7 +144,7 @@ impl SessionActor {
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
                 () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
-                () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
+                () = sleep_until(stop_until), if stop_until.is_some() => Input::StopOverdue,
                 ready = queue::ready(&mut self.upcoming), if self.upcoming.is_some() => Input::Upcoming(ready),
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
@@ -194,10 +171,14 @@ impl SessionActor {
                 Input::Agent(None) => self.channel_closed().await,
                 Input::Expiry => {
                     let mut step = Step::new(Timestamp::now());
+                    if let Some(turn) = self.deadlines.due_turn() {
+                        self.machine.stop_at_deadline(&mut step, turn);
+                        self.begin_stopping(&mut step);
+                    }
                     self.machine.expire(&mut step, &self.deadlines.due());
                     self.finish_step(step).await
                 }
-                Input::CancelOverdue => self.cancel_overdue().await,
+                Input::StopOverdue => self.stop_overdue().await,
                 Input::Upcoming(ready) => self.begin_queued(ready).await,
                 Input::Idle => self.idle_too_long().await,
             };
@@ -250,9 +231,7 @@ impl SessionActor {
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
-                if self.machine.is_cancelling() {
-                    self.cancel_until.get_or_insert_with(|| Instant::now() + self.cancel_grace);
-                }
+                self.begin_stopping(&mut step);
                 self.finish_command(step, reply, result).await
             }
             Command::Steer { by, turn, prompt, reply } => self.steer(by, turn, prompt, reply),
@@ -346,22 +325,15 @@ impl SessionActor {
         if let Err(error) = committed {
             return self.log_failed(&error);
         }
-        for command in commands {
-            let Some(agent) = &self.child.agent else { break };
-            if agent.send(command).is_err() {
-                // The adapter gives such an agent up and tells its end as an event.
-                tracing::warn!(session = %self.log.session(), "the agent takes no commands");
-                break;
-            }
-        }
+        self.send_commands(commands);
         if step.start_agent {
             self.start_agent();
         }
         if let Some(mode) = step.set_mode {
             self.set_mode(mode);
         }
-        if !self.machine.is_cancelling() {
-            self.cancel_until = None;
+        if !self.machine.is_stopping() {
+            self.stop_until = None;
         }
         if let Some(status) = news {
             let is_idle = status.idle_since.is_some();

@@ -104,6 +104,15 @@ impl LaunchSpec {
 #[serde(transparent)]
 pub struct ResumeToken(pub String);
 
+/// How an agent goes on with a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Which session.
+    pub token: ResumeToken,
+    /// The extensions that its last agent had, by their names in [`ExtensionStatus`].
+    pub extensions: Vec<String>,
+}
+
 /// One extension and whether it loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExtensionStatus {
@@ -255,17 +264,35 @@ pub enum AgentCommand {
 #[error("the agent takes no commands")]
 pub struct AgentGone;
 
+/// Why an agent must not go on: it would do things unasked. For people, without a path of the host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfit(pub String);
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// How many processes were killed.
+    pub killed: usize,
+    /// Whether nothing was left to kill at its end.
+    pub complete: bool,
+}
+
 /// A running agent.
 pub trait Agent: Send + Sync + 'static {
     /// Queues a command. Never waits: the caller is the one who empties the agent's events, and waiting for a full
     /// queue could then wait for itself.
     fn send(&self, command: AgentCommand) -> Result<(), AgentGone>;
 
-    /// Remembers what runs now, so that [`Agent::sweep`] spares it. Called before a turn begins.
-    fn mark_turn(&self) -> BoxFuture<()>;
+    /// Gets ready for a turn: looks whether the agent would ask as it should, and remembers what runs now, so that
+    /// [`Agent::sweep`] spares it.
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>>;
 
-    /// Kills what tools started since the mark; gives how many processes.
-    fn sweep(&self) -> BoxFuture<usize>;
+    /// After it was set to `mode`: unloads extensions that do not belong to the session. Gives what callers should know.
+    fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>>;
+
+    /// Kills what tools started since the mark.
+    fn sweep(&self) -> BoxFuture<Sweep>;
 
     /// How many processes that tools started run on by themselves, e.g. a server that a shell left in the background.
     fn background(&self) -> BoxFuture<usize>;
@@ -333,7 +360,7 @@ pub trait AgentLauncher: Send + Sync + 'static {
         &self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>>;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::agent::{AgentFailure, LaunchError, Mode};
+use super::agent::{AgentFailure, LaunchError, Mode, Unfit};
 use super::id::{PermissionId, SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
 use super::permission::{Answer, Permission, PermissionState};
@@ -26,9 +27,20 @@ pub enum Refusal {
     /// Its agent did not start or is gone.
     #[error("the session has failed: {0}")]
     Failed(String),
+    /// Its agent must not go on, and has been ended.
+    #[error("the session has failed: {0}")]
+    Unfit(Unfit),
     /// Its agent did not start for this.
     #[error(transparent)]
     StartFailed(LaunchError),
+    /// Its agent has died again and again; another is started in a while.
+    #[error("the session has failed: {reason}; a turn is taken again in {}", humantime::format_duration(*.retry_after))]
+    CoolingDown {
+        /// What has happened.
+        reason: String,
+        /// How long until a turn is taken again, in whole seconds.
+        retry_after: Duration,
+    },
     /// As many agents run as may, and none of them is idle.
     #[error("as many agents run as there may (sessions.max_running), and none is idle")]
     AtCapacity,

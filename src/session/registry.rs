@@ -12,6 +12,7 @@ use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
 use super::log::{SessionLog, SessionRecord, Store, StoreError};
 use super::snapshot::{SessionState, Snapshot};
+pub use super::state::CrashBounds;
 use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
 
@@ -39,8 +40,12 @@ pub struct SessionSettings {
     pub allow_plan_write: bool,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
-    /// How long an agent may take to end a cancelled turn before it is killed.
-    pub cancel_grace: Duration,
+    /// How long an agent may take to end a turn that is being stopped before it is killed.
+    pub stop_grace: Duration,
+    /// How long a turn may take; zero: as long as it likes.
+    pub turn_duration: Duration,
+    /// When a session fails whose agent dies again and again.
+    pub crash: CrashBounds,
     /// After how long without a turn an agent is let go; zero: never.
     pub idle_hibernate: Duration,
     /// Batches of agent events that may wait for the session.
@@ -278,9 +283,9 @@ impl Registry {
             event_queue: shared.settings.event_queue,
             child: Child::none(),
             reports: Reports::new(),
-            cancel_grace: shared.settings.cancel_grace,
-            cancel_until: None,
-            deadlines: Deadlines::default(),
+            stop_grace: shared.settings.stop_grace,
+            stop_until: None,
+            deadlines: Deadlines::new(shared.settings.turn_duration),
             waiting_patch: None,
             kept_since: None,
             broken: None,
@@ -299,6 +304,8 @@ impl Registry {
             pending_permissions: settings.pending_permissions,
             permission_timeout: settings.permission_timeout,
             allow_plan_write: settings.allow_plan_write,
+            turn_duration: settings.turn_duration,
+            crash: settings.crash,
             queued_turns: settings.queued_turns,
         }
     }

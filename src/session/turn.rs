@@ -93,6 +93,8 @@ pub enum TurnErrorClass {
     StorageUnavailable,
     /// The agent did not start.
     StartFailed,
+    /// The turn took longer than a turn may.
+    Deadline,
 }
 
 impl TurnErrorClass {
@@ -108,9 +110,11 @@ impl TurnErrorClass {
             | Self::GatewayRestarted
             | Self::StartFailed
             | Self::StorageUnavailable => true,
-            Self::ProviderAuth | Self::ProviderRejected | Self::ProviderNotConfigured | Self::AgentError => {
-                false
-            }
+            Self::ProviderAuth
+            | Self::ProviderRejected
+            | Self::ProviderNotConfigured
+            | Self::AgentError
+            | Self::Deadline => false,
         }
     }
 }

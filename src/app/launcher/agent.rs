@@ -9,12 +9,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
+use super::guard::Guard;
 use crate::acp::{Connection, NewSession, StderrTail};
+use crate::goose::belonging;
 use crate::goose::steer::{self, ActiveRun, SteerParams};
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
-    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec,
-    SteerFailure,
+    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Mode,
+    Notice, SteerFailure, Sweep, Unfit,
 };
 use crate::session::id::{MessageId, TurnId};
 use crate::session::turn::TurnErrorClass;
@@ -24,17 +26,37 @@ use crate::shutdown::Tasks;
 pub(super) struct GooseAgent {
     pub(super) connection: Arc<Connection>,
     pub(super) control: ChildControl,
+    /// What ran when goose was ready: servers, and what they leave to themselves. None of it is a tool's.
+    at_start: DescendantSnapshot,
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
-    pub(super) mark: Arc<Mutex<DescendantSnapshot>>,
+    mark: Arc<Mutex<DescendantSnapshot>>,
+    guard: Arc<Guard>,
     /// The run of the turn.
-    pub(super) run: ActiveRun,
-    pub(super) tasks: Tasks,
+    run: ActiveRun,
+    tasks: Tasks,
 }
 
 /// How long goose may take from a prompt to naming its run, which it does at once.
 const RUN_PATIENCE: Duration = Duration::from_secs(10);
 
 impl GooseAgent {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        control: ChildControl,
+        guard: Arc<Guard>,
+        run: ActiveRun,
+        tasks: Tasks,
+    ) -> Self {
+        let at_start = DescendantSnapshot::default();
+        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks }
+    }
+
+    /// goose is ready. A turn that it was woken for begins now, without a mark of its own.
+    pub(super) async fn note_start(&mut self) {
+        self.at_start = self.control.snapshot().await;
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = self.at_start.clone();
+    }
+
     /// Puts words into the running turn, as soon as goose has named its run.
     fn steer(
         &self,
@@ -79,23 +101,36 @@ impl Agent for GooseAgent {
         self.connection.send(command)
     }
 
-    fn mark_turn(&self) -> BoxFuture<()> {
-        let (control, mark) = (self.control.clone(), Arc::clone(&self.mark));
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        let (control, mark, guard) = (self.control.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
-            let snapshot = control.snapshot().await;
+            let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), control.snapshot());
             *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+            remembers_nothing
         })
     }
 
-    fn sweep(&self) -> BoxFuture<usize> {
+    fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>> {
+        let (connection, guard) = (Arc::clone(&self.connection), Arc::clone(&self.guard));
+        Box::pin(async move {
+            let removed = guard.tidy(&connection, None).await?;
+            let removed = removed.iter().map(|name| belonging::removed(name));
+            Ok(removed.chain(guard.belonging.warnings(mode)).collect())
+        })
+    }
+
+    fn sweep(&self) -> BoxFuture<Sweep> {
         let control = self.control.clone();
         let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Box::pin(async move { control.sweep(&mark).await })
+        Box::pin(async move {
+            let (killed, complete) = control.sweep(&mark).await;
+            Sweep { killed, complete }
+        })
     }
 
     fn background(&self) -> BoxFuture<usize> {
-        let control = self.control.clone();
-        Box::pin(async move { control.background().await })
+        let (control, at_start) = (self.control.clone(), self.at_start.clone());
+        Box::pin(async move { control.background(&at_start).await })
     }
 
     fn end(&self, grace: Duration) -> BoxFuture<()> {

@@ -11,12 +11,12 @@ use super::{environment, file_error, variable_error};
 const IN_FILES: &[(&str, &str)] = &[
     (
         "[sever]\n",
-        "sever: no such key; there are server, storage, auth, goose, permissions, sessions, limits, log (in FILE)",
+        "sever: no such key; there are server, storage, auth, goose, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
     ),
     ("[auth]\nrequierd = true", "auth.requierd: no such key; there are required, tokens_file (in FILE)"),
     (
         "listen = 1",
-        "listen: no such key; there are server, storage, auth, goose, permissions, sessions, limits, log (in FILE)",
+        "listen: no such key; there are server, storage, auth, goose, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
     ),
     ("goose = 1", "goose: expected a section, found 1 (in FILE)"),
     (
@@ -106,6 +106,8 @@ const IN_FILES: &[(&str, &str)] = &[
     ("[sessions]\nmax = -1", "sessions.max: expected a whole number, found -1 (in FILE)"),
     ("[sessions]\nmax = 1.5", "sessions.max: expected a whole number, found 1.5 (in FILE)"),
     ("[sessions]\ncwd_roots = \"srv\"", "sessions.cwd_roots: \"srv\" is not an absolute path (in FILE)"),
+    ("[crash]\ndeaths = 0", "crash.deaths: expected a number from 1 to 1000000, found 0 (in FILE)"),
+    ("[crash]\nwithin = \"0s\"", "crash.within: must be longer than zero (in FILE)"),
     (
         "[limits]\nbody_bytes = 99999999999",
         "limits.body_bytes: expected a number from 1 to 4294967295, found 99999999999 (in FILE)",
@@ -141,7 +143,7 @@ const IN_FILES: &[(&str, &str)] = &[
     ("[server]\n\nlisten = = 1", "FILE, line 3: invalid string, expected `\"`, `'`"),
     (
         "\"a\\nb\" = 1",
-        "a, b: no such key; there are server, storage, auth, goose, permissions, sessions, limits, log (in FILE)",
+        "a, b: no such key; there are server, storage, auth, goose, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
     ),
 ];
 

@@ -1,7 +1,7 @@
 //! Queued turns: how a prompt gets among them, and how the next one begins.
 //!
-//! A queued turn begins when those before it are over, when there is a place for an agent if none runs, and when the
-//! store can write. All of that is waited for in one future, which is made anew whenever what it waits for changes, so
+//! A queued turn begins when those before it are over, when there is a place for an agent if none runs and the last ones
+//! have not died again and again, and when the store can write. All of that is waited for in one future, which is made anew whenever what it waits for changes, so
 //! that nothing is begun that was cancelled meanwhile.
 
 use std::future::pending;
@@ -62,17 +62,18 @@ impl SessionActor {
         when_busy: WhenBusy,
         reply: Reply<Turn>,
     ) -> Next {
-        let mut refused = self.machine.refuse_prompt();
+        let mut refused = self.machine.refuse_prompt(Timestamp::now());
         if refused.is_ok() {
             refused = self.take_place().await;
         }
         let admission = match refused {
             Ok(()) => Admission::AtOnce,
-            Err(Refusal::TurnInProgress(_) | Refusal::Busy(_) | Refusal::AtCapacity)
-                if when_busy == WhenBusy::Queue =>
-            {
-                Admission::Queued
-            }
+            Err(
+                Refusal::TurnInProgress(_)
+                | Refusal::Busy(_)
+                | Refusal::AtCapacity
+                | Refusal::CoolingDown { .. },
+            ) if when_busy == WhenBusy::Queue => Admission::Queued,
             Err(refusal) => {
                 let _ = reply.send(Err(refusal));
                 return Next::GoOn;
@@ -97,7 +98,11 @@ impl SessionActor {
             return;
         }
         let (store, registry, number) = (self.store.clone(), self.registry.clone(), self.log.number());
+        let cooldown = self.machine.cooldown(Timestamp::now());
         let ready = Box::pin(async move {
+            if let Some(cooldown) = cooldown {
+                tokio::time::sleep(cooldown).await;
+            }
             let place = if needs_place { Some(registry.wait_for_place().await) } else { None };
             // Its events could not be written: it waits as a prompt would be refused.
             if store.trouble().wait_for(Option::is_none).await.is_err() {
@@ -125,12 +130,18 @@ impl SessionActor {
         if place.is_some() {
             self.child.permit = place;
         }
-        if let Some(agent) = &self.child.agent {
-            agent.mark_turn().await;
-        }
+        let unfit = match &self.child.agent {
+            Some(agent) => agent.prepare_turn().await.err(),
+            None => None,
+        };
         let mut step = Step::new(Timestamp::now());
         self.machine.begin_queued(&mut step, turn);
-        self.finish_step(step).await
+        let Some(unfit) = unfit else { return self.finish_step(step).await };
+        // Told as begun, but never sent.
+        step.commands.clear();
+        step.set_mode = None;
+        self.finish_step(step).await;
+        self.give_up_agent(&unfit).await
     }
 
     /// Ends a turn that has not begun.

@@ -5,7 +5,7 @@
 //! since it makes room.
 
 use super::queue::Admission;
-use super::{Next, SessionActor};
+use super::{Next, SessionActor, sleep_until};
 use crate::session::handle::{Command, Refusal, Reply};
 use crate::session::id::{EventId, Timestamp, TurnId};
 use crate::session::log::{Append, StoreError, StoreFuture};
@@ -54,6 +54,7 @@ impl SessionActor {
     ) -> Result<(), StoreError> {
         let mut trouble = self.store.trouble();
         let hard = self.tasks.hard().clone();
+        let mut stop_until = self.stop_until.filter(|_| self.machine.is_stopping());
         loop {
             let error = trouble.borrow_and_update().clone();
             let patient = waiting == Waiting::ForRoom && !self.machine.is_deleting() && !hard.is_cancelled();
@@ -67,6 +68,11 @@ impl SessionActor {
                 }
                 Ok(()) = trouble.changed() => {}
                 () = hard.cancelled(), if is_unwell => {}
+                () = sleep_until(stop_until), if stop_until.is_some() => {
+                    // Its end cannot be told yet, but nothing of it runs on.
+                    stop_until = None;
+                    self.kill_agent();
+                }
                 Some(command) = self.commands.recv(), if is_unwell => match command {
                     deletion @ Command::Delete { .. } => {
                         self.deletion = Some(deletion);
@@ -105,11 +111,10 @@ impl SessionActor {
             Ok(turn) => turn,
             refused => return self.finish_command(step, reply, refused).await,
         };
-        if admission == Admission::AtOnce
-            && let Some(agent) = &self.child.agent
-        {
-            agent.mark_turn().await;
-        }
+        let unfit = match &self.child.agent {
+            Some(agent) if admission == Admission::AtOnce => agent.prepare_turn().await.err(),
+            _ => None,
+        };
         let commands = std::mem::take(&mut step.commands);
         let (start_agent, set_mode) = (std::mem::take(&mut step.start_agent), step.set_mode.take());
         let begun = match self.append(&mut step).await {
@@ -118,12 +123,19 @@ impl SessionActor {
         };
         let mut step = Step::new(Timestamp::now());
         match begun {
-            Ok(()) => {
-                step.commands = commands;
-                step.start_agent = start_agent;
-                step.set_mode = set_mode;
-                self.finish_command(step, reply, Ok(turn)).await
-            }
+            Ok(()) => match unfit {
+                Some(unfit) => {
+                    let next = self.give_up_agent(&unfit).await;
+                    self.answer_when_committed(reply, Ok(turn)).await;
+                    next
+                }
+                None => {
+                    step.commands = commands;
+                    step.start_agent = start_agent;
+                    step.set_mode = set_mode;
+                    self.finish_command(step, reply, Ok(turn)).await
+                }
+            },
             Err(error @ StoreError::Unavailable(_)) if self.deletion.is_none() => {
                 let _ = reply.send(Err(Refusal::Store(error)));
                 self.machine.not_begun(&mut step, turn);

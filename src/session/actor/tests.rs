@@ -4,11 +4,12 @@ mod doubles;
 mod permissions;
 mod queued;
 mod steered;
+mod stopping;
 
 use std::time::Duration;
 
 use super::*;
-use crate::session::agent::{AgentCommand, AgentEvent, Mode};
+use crate::session::agent::{AgentCommand, AgentEvent, LaunchError, Mode};
 use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
@@ -74,7 +75,7 @@ async fn a_session_whose_launcher_panics_can_be_deleted_meanwhile() {
 
 #[tokio::test]
 async fn an_agent_that_does_not_heed_a_cancel_is_ended_and_its_last_words_open_nothing() {
-    let mut world = World::new(|settings| settings.cancel_grace = Duration::ZERO).await;
+    let mut world = World::new(|settings| settings.stop_grace = Duration::ZERO).await;
     let (session, agent) = world.ready().await;
     let turn = prompt(&session).await.unwrap();
     // While the actor waits for the store, the agent begins a call that nobody will hear the end of.

@@ -1,10 +1,11 @@
 //! What callers ask of a session.
 
+use super::stopping::Stop;
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, Mode};
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::handle::{Refusal, SessionPatch};
-use crate::session::id::{PermissionId, TurnId};
+use crate::session::id::{PermissionId, Timestamp, TurnId};
 use crate::session::permission::{Answer, DecidedBy, Outcome, Permission, PermissionState};
 use crate::session::tool_call::ToolCallStatus;
 use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
@@ -18,7 +19,7 @@ impl Machine {
         by: String,
         prompt: Prompt,
     ) -> Result<Turn, Refusal> {
-        self.refuse_prompt()?;
+        self.refuse_prompt(step.now)?;
         let turn =
             Turn { state: TurnState::Running, started_at: Some(step.now), ..self.asked(step, id, prompt) };
         self.begin(step, turn.clone(), turn.clone(), Some(by));
@@ -26,8 +27,8 @@ impl Machine {
     }
 
     /// Why no turn can begin now.
-    pub(in crate::session) fn refuse_prompt(&self) -> Result<(), Refusal> {
-        self.refuse_while_busy()?;
+    pub(in crate::session) fn refuse_prompt(&self, now: Timestamp) -> Result<(), Refusal> {
+        self.refuse_work(now)?;
         self.open_turn().map_or(Ok(()), |turn| Err(Refusal::TurnInProgress(turn)))
     }
 
@@ -85,32 +86,6 @@ impl Machine {
         }
     }
 
-    /// Begins to cancel a turn: the agent is told first, then every open question is answered. The other way round
-    /// the agent takes the answer for a rejection and asks its model once more.
-    pub(in crate::session) fn cancel(
-        &mut self,
-        step: &mut Step,
-        by: String,
-        turn: TurnId,
-    ) -> Result<Turn, Refusal> {
-        let Some(current) = self.record.snapshot.current_turn.clone().filter(|current| current.id == turn)
-        else {
-            // The caller of the machine looks whether there ever was such a turn.
-            return Err(Refusal::TurnNotRunning);
-        };
-        if self.cancelled_by.is_none() {
-            self.cancelled_by = Some(by);
-            if self.held.is_some() {
-                // The agent has not heard of it, and will not.
-                self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
-                return Ok(current);
-            }
-            step.commands.push(AgentCommand::Cancel);
-            self.close_permissions(step, &DecidedBy::Cancel);
-        }
-        Ok(current)
-    }
-
     /// Decides a pending permission.
     pub(in crate::session) fn answer(
         &mut self,
@@ -126,8 +101,8 @@ impl Machine {
     }
 
     /// Begins a change that takes the agent, or says why not.
-    pub(in crate::session) fn begin_patch(&mut self) -> Result<(), Refusal> {
-        self.refuse_while_busy()?;
+    pub(in crate::session) fn begin_patch(&mut self, now: Timestamp) -> Result<(), Refusal> {
+        self.refuse_work(now)?;
         self.patching = true;
         Ok(())
     }
@@ -216,8 +191,8 @@ impl Machine {
         }
         self.phase = Phase::Deleting;
         self.record.deleting = true;
-        self.cancelled_by = self.current_turn().map(|_| by.to_owned());
-        self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
+        self.stop = self.current_turn().map(|_| Stop::Cancelled { by: by.to_owned() });
+        self.end_stopped_turn(step);
         self.close_tool_calls(step, ToolCallStatus::Cancelled);
         self.cancel_all_queued(step, by);
         step.session_changed = true;

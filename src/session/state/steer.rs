@@ -33,7 +33,7 @@ impl Machine {
         by: String,
         prompt: Prompt,
     ) -> Result<(), Refusal> {
-        if self.current_turn() != Some(turn) || self.cancelled_by.is_some() {
+        if self.current_turn() != Some(turn) || self.is_stopping() {
             // The caller of the machine looks whether there ever was such a turn.
             return Err(Refusal::TurnNotRunning);
         }

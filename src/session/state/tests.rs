@@ -2,6 +2,7 @@
 
 mod any_order;
 mod mode;
+mod stopping;
 mod queued;
 mod steered;
 mod waking;
@@ -27,6 +28,8 @@ const BOUNDS: Bounds = Bounds {
     pending_permissions: 3,
     permission_timeout: Duration::from_mins(1),
     allow_plan_write: true,
+    turn_duration: Duration::from_mins(10),
+    crash: CrashBounds { deaths: 3, within: Duration::from_mins(1), cooldown: Duration::from_mins(1) },
     queued_turns: 2,
 };
 

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::session::agent::SteerFailure;
+use crate::session::agent::{AgentFailure, SteerFailure};
 use crate::session::id::{MessageId, TurnId};
 
 type Done = oneshot::Sender<Result<(), SteerFailure>>;

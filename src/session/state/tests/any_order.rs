@@ -34,6 +34,7 @@ enum Input {
     Cancel,
     Answer(usize, Decision),
     Expire(usize),
+    Deadline,
     Patch,
     AgentsMode(Mode),
     ModeSet(bool),
@@ -72,6 +73,7 @@ fn input() -> impl Strategy<Value = Input> {
         3 => Just(Input::Cancel),
         6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
         2 => (0..3usize).prop_map(Input::Expire),
+        1 => Just(Input::Deadline),
         2 => Just(Input::Patch),
         2 => prop_oneof![Just(Mode::Auto), Just(Mode::Approve)].prop_map(Input::AgentsMode),
         6 => proptest::bool::weighted(0.9).prop_map(Input::ModeSet),
@@ -87,6 +89,11 @@ fn input() -> impl Strategy<Value = Input> {
         2 => Just(Input::Hibernate),
         1 => Just(Input::Delete),
     ]
+}
+
+fn exit() -> AgentEvent {
+    let class = TurnErrorClass::AgentExited;
+    AgentEvent::Exited(AgentExit { how: "exit code 1".into(), stderr_tail: String::new(), class })
 }
 
 fn apply_to_queue(walk: &mut Walk, input: &Queue) {
@@ -172,10 +179,15 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             let pending = walk.machine.snapshot().pending_permissions.get(index).map(|pending| pending.id);
             walk.step(|machine, step| machine.expire(step, pending.as_slice()));
         }
+        Input::Deadline => {
+            if let Some(turn) = walk.machine.current_turn() {
+                walk.step(|machine, step| machine.stop_at_deadline(step, turn));
+            }
+        }
         Input::Patch => {
             let patch = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
             walk.step(|machine, step| {
-                if machine.begin_patch().is_ok() {
+                if machine.begin_patch(step.now).is_ok() {
                     machine.apply_patch(step, "a".into(), &patch).unwrap();
                 }
             });
@@ -228,11 +240,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
                 walk.agent(AgentEvent::PromptFinished { turn, result });
             }
         }
-        Input::Exit => walk.agent(AgentEvent::Exited(AgentExit {
-            how: "exit code 1".into(),
-            stderr_tail: String::new(),
-            class: TurnErrorClass::AgentExited,
-        })),
+        Input::Exit => walk.agent(exit()),
         Input::Restart => walk.restart(),
         Input::Hibernate => {
             let _ = walk.step(|machine, _| machine.hibernate());
@@ -381,11 +389,7 @@ proptest! {
             }
         }
         // Once there is no agent nothing stays open.
-        walk.agent(AgentEvent::Exited(AgentExit {
-            how: "exit code 0".into(),
-            stderr_tail: String::new(),
-            class: TurnErrorClass::AgentExited,
-        }));
+        walk.agent(exit());
         // What was queued waits for the next agent, and then has its turn.
         while let Some(next) = walk.machine.next_queued() {
             walk.begin_queued(next);

@@ -153,7 +153,7 @@ fn none_begins_while_the_agent_starts_or_takes_new_settings() {
     let first = walk.queue().unwrap();
     assert_eq!((walk.machine.next_queued(), walk.state()), (None, SessionState::Starting));
     walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
-    walk.step(|machine, _| machine.begin_patch()).unwrap();
+    walk.step(|machine, step| machine.begin_patch(step.now)).unwrap();
     assert_eq!(walk.machine.next_queued(), None);
     walk.machine.abandon_patch();
     assert_eq!(walk.machine.next_queued(), Some(first));
