@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::catalogue::key_of;
 use super::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
 use super::home;
+use super::outcome::without_addresses;
 use crate::session::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, NoticeLevel};
 
 /// What the server's configuration says about every goose.
@@ -118,7 +119,9 @@ pub fn check(
     let mut checked = Vec::new();
     for extension in extensions.unwrap_or_default() {
         let name = key_of(&extension.name);
-        let warning = match &extension.error {
+        // A server's address is its owner's affair.
+        let error = extension.error.as_deref().map(without_addresses);
+        let warning = match &error {
             Some(error) => {
                 Some(("extension-failed", format!("extension {name} could not be loaded: {error}")))
             }
@@ -130,7 +133,7 @@ pub fn check(
         if let Some((code, message)) = warning {
             notices.push(Notice { level: NoticeLevel::Warning, code: code.into(), message });
         }
-        checked.push(ExtensionStatus { name, ..extension });
+        checked.push(ExtensionStatus { name, error, ..extension });
     }
     Ok(Checked { extensions: checked, config_options, notices })
 }

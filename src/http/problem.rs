@@ -325,7 +325,7 @@ impl From<Refusal> for Problem {
             Refusal::CoolingDown { retry_after, .. } => {
                 Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())
             }
-            Refusal::AtCapacity | Refusal::QueueFull | Refusal::TooManySteers => {
+            Refusal::AtCapacity(_) | Refusal::QueueFull | Refusal::TooManySteers => {
                 Self::new(Code::AtCapacity, detail)
             }
             Refusal::Failed(_) | Refusal::Unfit(_) => Self::new(Code::AgentStartFailed, detail),

@@ -1,6 +1,7 @@
 //! `/v1/sessions`: making, reading, changing and deleting sessions.
 
 mod bodies;
+mod servers;
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,7 @@
 //! into an [`Agent`] and a channel of [`AgentEvent`] batches.
 
 mod event;
+pub mod servers;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,6 +23,7 @@ pub use self::event::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentOption, AgentPermissionRequest, ContextUsage,
     ModelCallUsage, ReplyToken, SteerFailure,
 };
+use self::servers::McpServerChoice;
 use super::id::{MessageId, SessionId, TurnId};
 
 /// A future that a trait object can return.
@@ -80,6 +82,9 @@ pub struct LaunchSpec {
     pub disabled_extensions: Vec<String>,
     /// The caller's environment variables, allowed ones only.
     pub env: BTreeMap<String, String>,
+    /// The tool servers to have.
+    #[serde(default)]
+    pub mcp_servers: Vec<McpServerChoice>,
 }
 
 impl LaunchSpec {
@@ -94,6 +99,7 @@ impl LaunchSpec {
             builtins: None,
             disabled_extensions: Vec::new(),
             env: BTreeMap::new(),
+            mcp_servers: Vec::new(),
         }
     }
 }

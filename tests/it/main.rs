@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
 mod architecture;
+mod backup;
 mod callers;
 mod command_line;
 mod connections;
@@ -22,6 +23,7 @@ mod queue;
 mod reads;
 mod replay;
 mod restart;
+mod service;
 mod sessions;
 mod steer;
 mod stopping;
@@ -29,5 +31,6 @@ mod storage;
 mod tickets;
 mod streams;
 mod support;
+mod tool_servers;
 mod turns;
 mod wake;

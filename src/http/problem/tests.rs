@@ -36,6 +36,17 @@ fn body(problem: &Problem) -> Value {
     serde_json::from_slice(&problem.body(Some("request-1"))).unwrap()
 }
 
+fn cooling_down() -> Problem {
+    Refusal::CoolingDown { reason: "it died".into(), retry_after: Duration::from_secs(7) }.into()
+}
+
+#[test]
+fn who_has_to_wait_for_an_agent_that_died_is_told_how_long() {
+    let response = cooling_down().into_response();
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+    assert_eq!(response.headers()[header::RETRY_AFTER], "7");
+}
+
 #[test]
 fn every_code_has_the_status_that_the_contract_gives_it() {
     let mut codes = 0;
@@ -112,7 +123,8 @@ fn the_errors_below_become_problems() {
         (CreateError::Draining.into(), Code::Draining),
         (LaunchError::Cancelled.into(), Code::Draining),
         (LaunchError::NoRoom { detail: "too many open files".into() }.into(), Code::AtCapacity),
-        (Refusal::AtCapacity.into(), Code::AtCapacity),
+        (Refusal::AtCapacity("full").into(), Code::AtCapacity),
+        (cooling_down(), Code::AgentStartFailed),
         (
             LaunchError::ProviderNotConfigured { detail: "no provider".into() }.into(),
             Code::ProviderNotConfigured,

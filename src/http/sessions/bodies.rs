@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use self::extensions::{Names, NamesSchema};
+use super::servers::{AskedServer, AskedServerSchema};
 use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
@@ -63,6 +64,10 @@ pub struct CreateSession {
     /// Environment variables of the agent; only names that the gateway's owner has left to callers.
     #[schema(example = json!({"GOOSE_MAX_TURNS": "40"}))]
     env: Option<BTreeMap<String, String>>,
+    /// The tool servers (MCP) to have: the gateway's by their names, and the caller's own as far as the gateway's owner
+    /// lets callers bring some. Left out: all of the gateway's.
+    #[schema(value_type = Option<Vec<AskedServerSchema>>, max_items = 32)]
+    mcp_servers: Option<Vec<AskedServer>>,
 }
 
 impl CreateSession {
@@ -102,6 +107,7 @@ impl CreateSession {
         for (name, value) in &env {
             check.env(name, value, settings);
         }
+        let mcp_servers = check.servers(self.mcp_servers, host);
         // The gateway's model belongs to the gateway's provider.
         let default_model = settings
             .default_model
@@ -117,6 +123,7 @@ impl CreateSession {
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
                 env,
+                mcp_servers,
                 ..LaunchSpec::new(mode)
             },
         })
@@ -200,12 +207,12 @@ impl PatchSession {
 
 /// Collects everything that is wrong with a body, so that callers need not find one fault after the other.
 #[derive(Default)]
-struct Check {
+pub(super) struct Check {
     faults: Faults,
 }
 
 impl Check {
-    fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
+    pub(super) fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
         self.faults.push(FieldError::new(pointer, detail));
     }
 
