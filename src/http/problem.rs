@@ -100,6 +100,8 @@ problem_codes! {
     UnknownPermissionOption = 422 "unknown-permission-option" "Unknown permission option",
     /// The agent, as it is spoken to, cannot do it.
     NotInThisTransport = 422 "not-in-this-transport" "Not in this transport",
+    /// An extension that the session requires did not load.
+    ExtensionRequired = 424 "extension-required" "Extension required",
     /// A mistake of the gateway's.
     Internal = 500 "internal" "Internal error",
     /// The agent did not start, or is gone.
@@ -332,6 +334,8 @@ impl From<Refusal> for Problem {
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),
             Refusal::TurnNotRunning => Self::new(Code::TurnNotRunning, detail),
+            Refusal::OptionNotOffered => Self::new(Code::UnknownPermissionOption, detail),
+            Refusal::GrantNotFound => Self::new(Code::NotFound, detail),
             Refusal::PermissionNotFound => Self::new(Code::PermissionNotFound, detail),
             Refusal::PermissionAlreadyResolved(permission) => {
                 Self::new(Code::PermissionAlreadyResolved, detail).with("permission", permission)
@@ -374,6 +378,9 @@ impl From<LaunchError> for Problem {
                 Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for)
             }
             LaunchError::NoRoom { .. } => Self::new(Code::AtCapacity, detail),
+            LaunchError::ExtensionRequired { extensions } => {
+                Self::new(Code::ExtensionRequired, detail).with("extensions", extensions)
+            }
             LaunchError::ProviderNotConfigured { .. } => Self::new(Code::ProviderNotConfigured, detail),
             // Only a deletion or the gateway's end gives a start up; in both cases trying anew is what helps.
             LaunchError::Cancelled => Self::new(Code::Draining, detail),

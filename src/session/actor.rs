@@ -8,6 +8,7 @@ mod agent;
 mod child;
 mod deadlines;
 mod ending;
+mod permissions;
 mod queue;
 mod reports;
 mod settings;
@@ -57,6 +58,8 @@ pub(super) struct SessionActor {
     pub(super) stop_until: Option<Instant>,
     /// When pending permissions expire, and when the turn has taken as long as it may.
     pub(super) deadlines: Deadlines,
+    /// When to look again whether somebody would see what is pending.
+    pub(super) look_again: Option<Instant>,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -76,7 +79,7 @@ enum Input {
     Finished(Finished),
     Command(Command),
     Agent(Option<AgentEvents>),
-    Expiry,
+    Deadline,
     StopOverdue,
     Upcoming(Result<ReadyTurn, StoreError>),
     Idle,
@@ -132,8 +135,7 @@ impl SessionActor {
             }
             self.prepare_queued();
             let has_turn = self.machine.current_turn().is_some();
-            self.deadlines.follow(self.machine.snapshot());
-            let expiry = self.deadlines.next();
+            let deadline = self.next_deadline();
             let let_go_at = self.let_go_at();
             let stop_until = self.stop_until;
             let input = tokio::select! {
@@ -143,7 +145,7 @@ impl SessionActor {
                 () = hard.cancelled() => Input::Stop,
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
-                () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
+                () = sleep_until(deadline), if deadline.is_some() => Input::Deadline,
                 () = sleep_until(stop_until), if stop_until.is_some() => Input::StopOverdue,
                 ready = queue::ready(&mut self.upcoming), if self.upcoming.is_some() => Input::Upcoming(ready),
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
@@ -157,10 +159,10 @@ impl SessionActor {
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(result).await,
                 Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
-                Input::Finished(Finished::Patch { by, patch, reply, result }) => {
+                Input::Finished(Finished::Patch { by, patch, agent_mode, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
                     self.take_what_was_told().await;
-                    self.patched(by, &patch, reply, result).await
+                    self.patched(by, &patch, agent_mode, reply, result).await
                 }
                 Input::Finished(Finished::Steer { message, reply, result }) => {
                     self.take_what_was_told().await;
@@ -169,15 +171,7 @@ impl SessionActor {
                 Input::Command(command) => self.command(command).await,
                 Input::Agent(Some(events)) => self.agent_events(events).await,
                 Input::Agent(None) => self.channel_closed().await,
-                Input::Expiry => {
-                    let mut step = Step::new(Timestamp::now());
-                    if let Some(turn) = self.deadlines.due_turn() {
-                        self.machine.stop_at_deadline(&mut step, turn);
-                        self.begin_stopping(&mut step);
-                    }
-                    self.machine.expire(&mut step, &self.deadlines.due());
-                    self.finish_step(step).await
-                }
+                Input::Deadline => self.deadline_passed().await,
                 Input::StopOverdue => self.stop_overdue().await,
                 Input::Upcoming(ready) => self.begin_queued(ready).await,
                 Input::Idle => self.idle_too_long().await,
@@ -235,10 +229,7 @@ impl SessionActor {
                 self.finish_command(step, reply, result).await
             }
             Command::Steer { by, turn, prompt, reply } => self.steer(by, turn, prompt, reply),
-            Command::Answer { by, permission, answer, reply } => {
-                let result = self.machine.answer(&mut step, by, permission, answer);
-                self.finish_command(step, reply, result).await
-            }
+            Command::Permission(command) => self.permission_command(command).await,
             Command::Patch { by, patch, reply } if patch.needs_agent() => {
                 self.begin_patch(by, patch, reply).await
             }

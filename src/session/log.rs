@@ -73,6 +73,9 @@ pub struct SessionRecord {
     pub taken_steers: Vec<TakenSteer>,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
+    /// What "always" has remembered, oldest first.
+    #[serde(default)]
+    pub grants: Vec<super::permission::PermissionGrant>,
 }
 
 impl SessionRecord {
@@ -86,6 +89,7 @@ impl SessionRecord {
             resume: None,
             taken_steers: Vec::new(),
             launch,
+            grants: Vec::new(),
         }
     }
 
@@ -129,7 +133,7 @@ pub struct Page<Id> {
 }
 
 /// Whose things a list holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// Everybody's.
     Anyone,

@@ -13,8 +13,14 @@ pub(super) enum Finished {
     Launch(Result<LaunchedAgent, LaunchError>),
     /// The agent is in the mode that a turn waits for, or not.
     Mode { mode: Mode, result: ModeSet },
-    /// The agent has taken new settings, or not.
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<Vec<Notice>, Refusal> },
+    /// The agent has taken new settings, with this mode if any, or not.
+    Patch {
+        by: String,
+        patch: SessionPatch,
+        agent_mode: Option<Mode>,
+        reply: Reply<Snapshot>,
+        result: Result<Vec<Notice>, Refusal>,
+    },
     /// The agent has taken words for its turn, or not.
     Steer { message: MessageId, reply: Reply<()>, result: Result<(), SteerFailure> },
 }
