@@ -2,20 +2,28 @@
 //!
 //! - [`catalogue`]: its extensions and their names.
 //! - [`extensions`]: which of them a session gets.
+//! - [`belonging`]: which of those that are loaded belong to it.
 //! - [`home`]: a session's `GOOSE_PATH_ROOT`.
 //! - [`launch`]: how it is started, and whether it is what was asked for.
+//! - [`listing`]: what a goose says it has.
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
+//! - [`remembered`]: what it must not remember of permissions.
+//! - [`servers`]: the tool servers (MCP) it gets.
 //! - [`tools`]: what its tools do, as far as the permission rules have to know.
 //! - [`updates`]: what its updates mean beyond ACP.
 //! - [`version`]: which versions gander works with.
 
+pub mod belonging;
 pub mod catalogue;
 pub mod extensions;
 pub mod home;
 pub mod launch;
+pub mod listing;
 pub mod outcome;
 pub mod plan;
+pub mod remembered;
+pub mod servers;
 pub mod tools;
 pub mod updates;
 pub mod version;

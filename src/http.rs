@@ -20,6 +20,7 @@ mod accept;
 pub mod all_events;
 pub mod auth;
 pub mod catalogue;
+mod docs;
 pub mod gate;
 pub mod health;
 pub mod host;
@@ -130,6 +131,9 @@ fn routes() -> Router<Api> {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi_json))
+        .route("/docs", get(docs::to_folder))
+        .route("/docs/", get(docs::index))
+        .route("/docs/{file}", get(docs::file))
         .route("/v1/events", get(all_events::stream_all_events))
         .route("/v1/info", get(info::info))
         .route("/v1/extensions", get(catalogue::list))
@@ -179,7 +183,9 @@ mod tests {
         let source = include_str!("http.rs");
         let (_, text) = source.split_once("fn routes()").unwrap();
         let (text, _) = text.split_once("\n}\n").unwrap();
-        let routed: BTreeSet<&str> = text.split('"').filter(|part| part.starts_with('/')).collect();
+        // The viewer of the document is no part of what it describes.
+        let routed: BTreeSet<&str> =
+            text.split('"').filter(|part| part.starts_with('/') && !part.starts_with("/docs")).collect();
         let document = openapi::document();
         let described: BTreeSet<&str> = document.paths.paths.keys().map(String::as_str).collect();
         assert_eq!(routed, described);

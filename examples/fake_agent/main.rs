@@ -43,12 +43,16 @@
 //! | `FAKE_AGENT_VERSION` | in place of 1.52.0 |
 //! | `FAKE_AGENT_INITIALIZE`, `FAKE_AGENT_NEW`, `FAKE_AGENT_LOAD` | `hang`, `error`, `exit`, `garbage` in place of the answer |
 //! | `FAKE_AGENT_NEW`, `FAKE_AGENT_LOAD` | also `wrong-mode`, `no-config-options`, `no-extension-results`, `failed-extension` |
+//! | `FAKE_AGENT_EXTRA` | extensions that are loaded besides, whatever is switched off |
+//! | `FAKE_AGENT_LIST` | `hang`, `unknown`, `garbage` in place of the list of loaded extensions |
+//! | `FAKE_AGENT_REMOVE` | `error`; `ignore`: says that it has removed an extension |
 //! | `FAKE_AGENT_CANCEL` | `ignore` |
 //! | `FAKE_AGENT_EOF`, `FAKE_AGENT_TERM` | `ignore` |
 
 #![expect(clippy::disallowed_methods, reason = "an agent of its own: gander's configuration is not in it")]
 
 mod commands;
+mod extensions;
 mod shapes;
 
 use std::collections::BTreeMap;
@@ -62,7 +66,7 @@ use std::{env, thread};
 use serde_json::{Value, json};
 
 use commands::ignore_term;
-use shapes::{DEFAULT_EXTENSIONS, MODES, chunk, config_options, initialize_result, modes};
+use shapes::{MODES, chunk, config_options, initialize_result, modes};
 
 /// One agent process.
 struct Agent {
@@ -88,6 +92,8 @@ struct Session {
     mode: String,
     provider: String,
     model: String,
+    /// What is loaded.
+    extensions: Vec<String>,
     running: bool,
     cancelled: bool,
 }
@@ -187,6 +193,8 @@ impl Agent {
                 agent.succeed(&id, &json!({}));
             }
             "session/set_config_option" => agent.set_config_option(&id, &session_id, params),
+            "_goose/unstable/session/extensions/list" => agent.list_extensions(&id, &session_id),
+            "_goose/unstable/session/extensions/remove" => agent.remove_extension(&id, &session_id, params),
             "session/close" | "session/delete" => {
                 lock(&agent.state).sessions.remove(&session_id);
                 agent.cancelled.notify_all();
@@ -228,6 +236,7 @@ impl Agent {
             mode: if fault == "wrong-mode" { wrong } else { known }.to_owned(),
             provider: setting("GOOSE_PROVIDER"),
             model: setting("GOOSE_MODEL"),
+            extensions: self.first_extensions(),
             running: false,
             cancelled: false,
         };
@@ -241,25 +250,10 @@ impl Agent {
             result["configOptions"] = session.config_options();
         }
         if fault != "no-extension-results" {
-            result["_meta"]["extensionResults"] = self.extension_results(fault == "failed-extension");
+            result["_meta"]["extensionResults"] =
+                Self::extension_results(&session.extensions, fault == "failed-extension");
         }
         result
-    }
-
-    fn extension_results(&self, failed: bool) -> Value {
-        let disabled = disabled_extensions();
-        let defaults = DEFAULT_EXTENSIONS.iter().filter(|name| !disabled.iter().any(|off| off == *name));
-        let names = self.builtins.iter().map(String::as_str).chain(defaults.copied());
-        let mut results: Vec<Value> = names
-            .map(|name| if name == "extensionmanager" { "Extension Manager" } else { name })
-            .map(|name| json!({ "name": name, "success": true }))
-            .collect();
-        if let Some(first) = results.first_mut().filter(|_| failed) {
-            let name = first["name"].clone();
-            *first =
-                json!({ "name": name, "success": false, "error": "invalid config: as FAKE_AGENT_NEW says" });
-        }
-        json!(results)
     }
 
     fn set_config_option(&self, id: &Value, session_id: &str, params: &Value) {
@@ -394,15 +388,6 @@ impl Agent {
             exit(1);
         }
     }
-}
-
-/// The extensions that the home's `config.yaml` switches off.
-fn disabled_extensions() -> Vec<String> {
-    let path = format!("{}/config/config.yaml", setting("GOOSE_PATH_ROOT"));
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let config: Value = serde_yaml_ng::from_str(&text).unwrap_or_default();
-    let extensions = config["extensions"].as_object().cloned().unwrap_or_default();
-    extensions.into_iter().filter(|(_, value)| value["enabled"] == false).map(|(name, _)| name).collect()
 }
 
 fn version() -> String {

@@ -9,8 +9,11 @@
 //! an agent that writes and does not read would else stop both sides for ever. A full queue means that the agent does
 //! not take what it is sent; it is given up.
 
+mod clock;
+mod extensions;
 mod pending;
 mod reader;
+mod servers;
 mod start;
 mod writer;
 
@@ -30,6 +33,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use self::clock::AgentClock;
 use self::pending::{Pending, State};
 use super::stdio::Redactor;
 use super::{rpc, translate};
@@ -42,6 +46,8 @@ use crate::shutdown::Tasks;
 
 /// How many lines may wait for an agent to read them.
 const QUEUED_LINES: usize = 64;
+/// How often an answer is looked for at most that is late by gander's own doing.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
 /// What bounds a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +61,7 @@ pub struct Limits {
     pub pending_permissions: usize,
     /// How long the requests of a start, `initialize` and `session/new`, may take each.
     pub start_timeout: Duration,
-    /// How long any other request may take. Prompts have no limit.
+    /// How long any other request may take; an agent that takes longer is given up. Prompts have no limit.
     pub request_timeout: Duration,
 }
 
@@ -112,6 +118,8 @@ pub struct Connection {
     outgoing: mpsc::Sender<Vec<u8>>,
     /// What is open in either direction. Locked for a few lines at a time, never across an await.
     state: Mutex<State>,
+    /// By which its answers are late.
+    clock: AgentClock,
     /// The agent's id of its one session.
     session: OnceLock<String>,
     kill: Arc<dyn Fn() + Send + Sync>,
@@ -148,6 +156,7 @@ impl Connection {
             limits,
             outgoing,
             state: Mutex::default(),
+            clock: AgentClock::default(),
             session: OnceLock::new(),
             kill: pipes.kill,
             redactor: pipes.redactor,
@@ -261,23 +270,24 @@ impl Connection {
         &self,
         id: u64,
         method: &'static str,
-        answered: oneshot::Receiver<Result<Box<RawValue>, AgentFailure>>,
+        mut answered: oneshot::Receiver<Result<Box<RawValue>, AgentFailure>>,
         timeout: Duration,
     ) -> Result<Box<RawValue>, AgentFailure> {
         // Also when the caller stops waiting.
         let _forget = Forget { connection: self, id };
-        match tokio::time::timeout(timeout, answered).await {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(_)) => Err(self.gone()),
-            Err(_) => Err(AgentFailure {
-                class: TurnErrorClass::AgentUnresponsive,
-                code: None,
-                message: format!(
-                    "the agent did not answer {method} within {}",
-                    humantime::format_duration(timeout)
-                ),
-            }),
+        let (begun, mut left) = (self.clock.elapsed(), timeout);
+        while !left.is_zero() {
+            match tokio::time::timeout(left.max(SHORTEST_WAIT), &mut answered).await {
+                Ok(Ok(reply)) => return reply,
+                Ok(Err(_)) => return Err(self.gone()),
+                Err(_) => left = timeout.saturating_sub(self.clock.elapsed().saturating_sub(begun)),
+            }
         }
+        let message =
+            format!("the agent did not answer {method} within {}", humantime::format_duration(timeout));
+        // Whatever it would still say, nobody knows what state it is in.
+        self.give_up(message.clone());
+        Err(AgentFailure { class: TurnErrorClass::AgentUnresponsive, code: None, message })
     }
 
     /// Sends a request; its answer goes to `pending`.

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shutdown::Tasks;
 
-/// How long after the agent's exit its standard error is still read. A process it started may hold the pipe open.
-const DRAIN: Duration = Duration::from_millis(200);
+/// How long after the agent's exit its standard error is still read. What it wrote is in the pipe already; only who
+/// else holds the pipe open makes this wait.
+const DRAIN: Duration = Duration::from_millis(25);
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 8 * 1024;
 /// Shorter secrets would be found in ordinary words.
@@ -37,7 +38,17 @@ impl Redactor {
             .map(|home| home.trim_end_matches('/').to_owned())
             .filter(|home| !home.is_empty())
             .map(|home| (home, "[home]"));
-        let mut replacements: Vec<_> = secrets.chain(homes).collect();
+        Self::of(secrets.chain(homes).collect())
+    }
+
+    /// One that looks for more secrets.
+    #[must_use]
+    pub fn with_secrets(&self, secrets: impl IntoIterator<Item = String>) -> Self {
+        let more = Self::new(secrets, []);
+        Self::of(self.replacements.iter().chain(more.replacements.iter()).cloned().collect())
+    }
+
+    fn of(mut replacements: Vec<(String, &'static str)>) -> Self {
         replacements.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         Self { replacements: replacements.into() }
     }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::launcher::GooseLauncher;
-use crate::goose::catalogue::{self, EXTENSIONS};
-use crate::goose::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
-use crate::http::host::{AgentProgram, AgentUnusable, Extension, ExtensionRefusal, ExtensionWish, HostFacts};
+use super::extensions::ExtensionFacts;
+use crate::http::host::{
+    AgentProgram, AgentUnusable, ExtensionRefusal, ExtensionWish, Extensions, HostFacts,
+};
 use crate::http::idempotency::{AnswerKey, Begin, BodyHash, RememberedAnswers, StoredAnswer};
 use crate::session::agent::BoxFuture;
+use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerWish};
 use crate::session::id::{SessionId, Timestamp};
 use crate::session::log::StoreError;
 use crate::store::{self, AnswerState, SqliteStore};
@@ -51,20 +52,14 @@ impl RememberedAnswers for SqliteAnswers {
 
 /// What the gateway knows about itself and its host.
 pub(super) struct Host {
-    launcher: GooseLauncher,
     store: Arc<SqliteStore>,
-    extensions: ExtensionLevel,
+    extensions: ExtensionFacts,
     demo: bool,
 }
 
 impl Host {
-    pub(super) fn new(
-        launcher: GooseLauncher,
-        store: Arc<SqliteStore>,
-        extensions: ExtensionLevel,
-        demo: bool,
-    ) -> Self {
-        Self { launcher, store, extensions, demo }
+    pub(super) fn new(store: Arc<SqliteStore>, extensions: ExtensionFacts, demo: bool) -> Self {
+        Self { store, extensions, demo }
     }
 }
 
@@ -82,7 +77,7 @@ impl HostFacts for Host {
     }
 
     fn agent(&self) -> BoxFuture<Result<AgentProgram, AgentUnusable>> {
-        let launcher = self.launcher.clone();
+        let launcher = self.extensions.launcher.clone();
         Box::pin(async move {
             match launcher.find().await {
                 Ok((_, version)) => Ok(AgentProgram { name: "goose".into(), version: version.to_string() }),
@@ -96,31 +91,18 @@ impl HostFacts for Host {
         Box::pin(async move { store.check_writable().await.is_ok() })
     }
 
-    fn extensions(&self) -> Vec<Extension> {
-        let nothing = ExtensionLevel::default();
-        let choice = ExtensionChoice::resolve(&self.extensions, &nothing).unwrap_or_default();
-        EXTENSIONS
-            .iter()
-            .map(|extension| Extension {
-                name: extension.name.into(),
-                default: choice.builtins.iter().any(|name| name == extension.name)
-                    || extension.on_by_default && !choice.switched_off.contains(extension.name),
-                provides: extension.provides.into(),
-            })
-            .collect()
+    fn extensions(&self) -> BoxFuture<Extensions> {
+        Box::pin(self.extensions.clone().list())
+    }
+
+    fn choose_servers(
+        &self,
+        wishes: Option<Vec<McpServerWish>>,
+    ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>> {
+        self.extensions.choose_servers(wishes)
     }
 
     fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal> {
-        if catalogue::find(name).is_none() {
-            return Err(ExtensionRefusal::Unknown { nearest: catalogue::nearest(name) });
-        }
-        if wish == ExtensionWish::BeWithout {
-            return Ok(());
-        }
-        let session = ExtensionLevel { builtins: Some(vec![name.to_owned()]), disabled: Vec::new() };
-        match ExtensionChoice::resolve(&self.extensions, &session) {
-            Ok(_) => Ok(()),
-            Err(DisabledByServer { .. }) => Err(ExtensionRefusal::SwitchedOff),
-        }
+        self.extensions.check(name, wish)
     }
 }

@@ -1,7 +1,10 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
 mod agent;
+mod guard;
+mod listing;
 mod program;
+mod servers;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -16,17 +19,22 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
+use self::guard::Guard;
+use self::listing::ListingCache;
 use self::program::ProgramStamp;
+use self::servers::SessionServers;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
+use crate::goose::belonging::{self, Belonging};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
+use crate::goose::servers::Servers;
 use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
-    LaunchedAgent, ResumeToken,
+    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError,
+    LaunchSpec, LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -37,6 +45,8 @@ pub(super) struct GooseSettings {
     /// Where the program is now; looked for at each start, so that one installed later is found.
     pub(super) find_program: Box<dyn Fn() -> Option<PathBuf> + Send + Sync>,
     pub(super) launch: LaunchSettings,
+    /// The tool servers that sessions get.
+    pub(super) servers: Servers,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
     /// Where the sessions' homes are.
@@ -44,6 +54,7 @@ pub(super) struct GooseSettings {
     /// Where the folders of sessions without a `cwd` are.
     pub(super) workspaces: PathBuf,
     pub(super) start_timeout: Duration,
+    pub(super) request_timeout: Duration,
     pub(super) line_bytes: usize,
     pub(super) stderr_bytes: usize,
     pub(super) pending_permissions: usize,
@@ -64,18 +75,20 @@ struct Shared {
     /// The versions of the programs seen, by what tells a program from a later one in its place.
     /// A standard mutex: held for a look-up, never across an await.
     versions: Mutex<HashMap<ProgramStamp, Version>>,
+    listing: ListingCache,
 }
 
 impl GooseLauncher {
     pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
-        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions: Mutex::default() }) }
+        let (versions, listing) = (Mutex::default(), ListingCache::default());
+        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing }) }
     }
 
     async fn launch(
         self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> Result<LaunchedAgent, LaunchError> {
@@ -83,60 +96,45 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
-        let cwd = self.prepare(session, &spec, resume.is_some(), home, launch.switched_off.clone()).await?;
+        refuse_without(launch.ruled_out(&spec.require_extensions))?;
+        let cwd =
+            self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
+        let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
+        let servers = SessionServers::of(&spec, &settings.servers);
+        let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
+        let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
+        let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
+        guard.check_memory().await.map_err(|Unfit(reason)| failed(reason))?;
         let process = ProcessSpec {
             program,
             arguments: launch.arguments.iter().map(OsString::from).collect(),
             environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd: cwd.clone(),
         };
-        let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
-        let control = child.control();
-        let stderr = StderrTail::read(
-            child.stderr,
-            settings.stderr_bytes,
-            settings.redactor.clone(),
-            &self.shared.tasks,
-        );
-        let pipes = AgentPipes {
-            stdout: child.stdout,
-            stdin: child.stdin,
-            exit: exit_of(control.clone(), stderr.clone()),
-            kill: {
-                let control = control.clone();
-                Arc::new(move || control.kill())
-            },
-            redactor: settings.redactor.clone(),
-        };
-        let limits = Limits {
-            line_bytes: settings.line_bytes,
-            pending_permissions: settings.pending_permissions,
-            start_timeout: settings.start_timeout,
-            ..Limits::default()
-        };
-        let filter = Box::new(GooseUpdates::new(spec.mode));
-        let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
         // From here on every way out but the last one ends goose, since it drops this.
-        let agent = GooseAgent { connection, control, mark: Arc::default() };
+        let redactor = servers.redactor(&settings.redactor);
+        let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {
             let about = connection.initialize().await?;
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
             let new = match &resume {
-                None => connection.new_session(&cwd).await?,
-                Some(ResumeToken(kept)) => {
+                None => connection.new_session(&cwd, &servers.servers).await?,
+                Some(Resume { token: ResumeToken(kept), .. }) => {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
-                    let loaded = connection.load_session(kept, &cwd).await?;
-                    set_again(connection, &spec, loaded).await?
+                    let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
+                    set_again(connection, &spec, servers.without_left_out(loaded)).await?
                 }
             };
-            Ok((about, new))
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
+            let removed = guard.tidy(connection, new.extensions.as_deref()).await;
+            Ok((about, new, removed))
         };
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(failure)) => Err(self.start_failure(&failure, control, &stderr).await),
+                Ok(Err(failure)) => Err(self.start_failure(&failure, &redactor, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
@@ -144,15 +142,26 @@ impl GooseLauncher {
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
         };
-        let checked = ready.and_then(|(about, new)| {
-            let checked =
-                launch::check(spec.mode, &launch.switched_off, new.mode, new.config_options, new.extensions);
-            let checked = checked.map_err(|mismatch| match mismatch {
+        let checked = ready.and_then(|(about, new, removed)| {
+            let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
+            let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
+            let mut checked = checked.map_err(|mismatch| match mismatch {
                 Mismatch::ProviderNotConfigured => {
                     LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
                 }
                 Mismatch::Mode { .. } => failed(mismatch.to_string()),
             })?;
+            checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
+            checked.notices.extend(servers.notices());
+            checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
+            if resume.is_none() {
+                checked.notices.extend(guard.belonging.warnings(spec.mode));
+            }
+            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
+                let ExtensionStatus { name, error, .. } = extension;
+                tracing::warn!(%session, extension = name, error, "an extension did not load");
+            }
+            refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, ResumeToken(session.to_owned())))
         });
@@ -174,7 +183,44 @@ impl GooseLauncher {
             extensions: checked.extensions,
             config_options: checked.config_options,
         };
+        agent.note_start().await;
         Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
+    }
+
+    /// Starts the program and listens to it.
+    async fn run(
+        &self,
+        process: ProcessSpec,
+        mode: Mode,
+        guard: Arc<Guard>,
+        redactor: &Redactor,
+        events: mpsc::Sender<AgentEvents>,
+    ) -> Result<(GooseAgent, StderrTail), LaunchError> {
+        let settings = &self.shared.settings;
+        let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
+        let control = child.control();
+        let stderr =
+            StderrTail::read(child.stderr, settings.stderr_bytes, redactor.clone(), &self.shared.tasks);
+        let pipes = AgentPipes {
+            stdout: child.stdout,
+            stdin: child.stdin,
+            exit: exit_of(control.clone(), stderr.clone()),
+            kill: {
+                let control = control.clone();
+                Arc::new(move || control.kill())
+            },
+            redactor: redactor.clone(),
+        };
+        let limits = Limits {
+            line_bytes: settings.line_bytes,
+            pending_permissions: settings.pending_permissions,
+            start_timeout: settings.start_timeout,
+            request_timeout: settings.request_timeout,
+            ..Limits::default()
+        };
+        let filter = Box::new(GooseUpdates::new(mode));
+        let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
+        Ok((GooseAgent::new(connection, control, guard), stderr))
     }
 
     /// Makes the session's home and finds where it works.
@@ -229,10 +275,10 @@ impl GooseLauncher {
     async fn start_failure(
         &self,
         failure: &AgentFailure,
+        redactor: &Redactor,
         control: &ChildControl,
         stderr: &StderrTail,
     ) -> LaunchError {
-        let redactor = &self.shared.settings.redactor;
         let message = outcome::without_addresses(&redactor.redact(&failure.message));
         let detail = format!("goose did not start a session: {message}");
         match outcome::of_error(failure.code, &failure.message).0 {
@@ -255,7 +301,7 @@ impl AgentLauncher for GooseLauncher {
         &self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {
@@ -274,6 +320,11 @@ impl AgentLauncher for GooseLauncher {
         });
         Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
     }
+}
+
+/// Whether an extension that the session requires is missing.
+fn refuse_without(extensions: Vec<ExtensionStatus>) -> Result<(), LaunchError> {
+    if extensions.is_empty() { Ok(()) } else { Err(LaunchError::ExtensionRequired { extensions }) }
 }
 
 fn not_spawned(error: &SpawnError) -> LaunchError {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
 use crate::acp::Redactor;
 use crate::config::Config;
@@ -10,7 +11,7 @@ use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::LaunchSettings;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
-use crate::session::registry::SessionSettings;
+use crate::session::registry::{CrashBounds, SessionSettings};
 use crate::shutdown::Tasks;
 
 pub(super) fn launcher(
@@ -39,11 +40,18 @@ pub(super) fn launcher(
     let finder = config.clone();
     let settings = GooseSettings {
         find_program: Box::new(move || finder.goose_command()),
-        launch: LaunchSettings { extensions: server_extensions(config), inherited, last },
+        launch: LaunchSettings {
+            extensions: server_extensions(config),
+            scheduler: config.goose.scheduler,
+            inherited,
+            last,
+        },
+        servers: config.mcp.servers(),
         config_dir,
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),
         start_timeout: config.goose.start_timeout,
+        request_timeout: config.goose.request_timeout,
         line_bytes: config.limits.line_bytes,
         stderr_bytes: config.limits.stderr_bytes,
         pending_permissions: config.limits.pending_permissions,
@@ -59,26 +67,44 @@ fn is_secret(name: &str) -> bool {
         .any(|word| name.to_ascii_uppercase().contains(word))
 }
 
-pub(super) fn server_extensions(config: &Config) -> ExtensionLevel {
-    ExtensionLevel {
-        builtins: Some(config.goose.builtins.clone()),
-        disabled: config.goose.disabled_extensions.clone(),
+pub(super) fn extension_facts(config: &Config, launcher: GooseLauncher) -> ExtensionFacts {
+    ExtensionFacts {
+        launcher,
+        server: server_extensions(config),
+        extra: config.goose.extra_extensions.clone(),
     }
+}
+
+fn server_extensions(config: &Config) -> ExtensionLevel {
+    let mut disabled = config.goose.disabled_extensions.clone();
+    if !config.goose.scheduler {
+        // Without its flag goose reports it as loaded, but gives the agent none of its tools (measured).
+        disabled.push("scheduler".into());
+    }
+    ExtensionLevel { builtins: Some(config.goose.builtins.clone()), disabled }
 }
 
 pub(super) fn session_settings(config: &Config) -> SessionSettings {
     SessionSettings {
         max_sessions: config.sessions.max,
         max_running: config.sessions.max_running,
+        max_starting: config.sessions.max_starting,
         tail_bytes: config.storage.tail_bytes,
         output_bytes: config.limits.output_bytes,
         pending_permissions: config.limits.pending_permissions,
         permission_timeout: config.permissions.timeout,
         allow_plan_write: config.permissions.allow_plan_write,
         end_grace: config.goose.end_grace,
-        cancel_grace: config.goose.cancel_grace,
+        stop_grace: config.cancel.grace,
+        turn_duration: config.turns.max_duration,
+        crash: CrashBounds {
+            deaths: config.crash.deaths,
+            within: config.crash.within,
+            cooldown: config.crash.cooldown,
+        },
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
+        queued_turns: config.limits.queued_turns,
     }
 }
 

@@ -174,6 +174,9 @@ pub enum Problem {
         /// Names that look like it.
         nearest: Vec<&'static str>,
     },
+    /// goose would say that it has loaded the extension, and have none of its tools.
+    #[error("scheduler needs goose.scheduler = true")]
+    SchedulerIsOff,
     /// gander decides where a session's goose keeps its files.
     #[error(
         "may not be set, since every session has a goose home of its own below storage.dir; \
@@ -205,6 +208,20 @@ pub enum Problem {
     NotForCallers {
         /// The variable.
         name: String,
+    },
+    /// A tool server cannot be used as it is described.
+    #[error("server {name:?}: {detail}")]
+    McpServer {
+        /// The server's name.
+        name: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Neither a host nor all hosts below a domain.
+    #[error("{found:?} is not a host, such as tools.example.org, 127.0.0.1:9000 or *.example.org")]
+    NotAServersHost {
+        /// The list's entry.
+        found: String,
     },
     /// A permission rule that cannot be used.
     #[error("{}", one_line(_0))]

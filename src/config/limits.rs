@@ -10,6 +10,8 @@ use super::server::check_positive;
 
 /// More of anything is a mistyped number; channels and semaphores also have an upper limit of their own.
 const MOST: usize = 1_000_000;
+/// Every snapshot lists the queued turns.
+const MOST_QUEUED: usize = 1000;
 /// Sizes beyond 4 GiB are mistyped too.
 const LARGEST: usize = u32::MAX as usize;
 
@@ -32,6 +34,8 @@ pub struct LimitSettings {
     pub stream_tickets_per_caller: usize,
     /// Unanswered permission requests per session.
     pub pending_permissions: usize,
+    /// Turns that may wait in one session; zero: none.
+    pub queued_turns: usize,
     /// Bytes of goose's standard error kept per session, the newest.
     pub stderr_bytes: usize,
     /// Messages of goose that may wait for their session.
@@ -49,6 +53,7 @@ impl LimitSettings {
         check_count("limits.streams_per_caller", self.streams_per_caller)?;
         check_count("limits.stream_tickets_per_caller", self.stream_tickets_per_caller)?;
         check_count("limits.pending_permissions", self.pending_permissions)?;
+        check_at_most("limits.queued_turns", self.queued_turns, MOST_QUEUED)?;
         check_bytes("limits.stderr_bytes", self.stderr_bytes)?;
         check_count("limits.event_queue", self.event_queue)?;
         check_bytes("limits.idempotency_body_bytes", self.idempotency_body_bytes)

@@ -14,6 +14,9 @@ pub struct Extension {
     pub provides: &'static str,
     /// Where it runs.
     pub runs: Runs,
+    /// Whether it means little in a home of the session's own: it is about what other sessions have left, or about
+    /// what is to happen after this one.
+    pub needs_shared_home: bool,
 }
 
 /// Where an extension runs.
@@ -26,11 +29,15 @@ pub enum Runs {
 }
 
 const fn platform(name: &'static str, on_by_default: bool, provides: &'static str) -> Extension {
-    Extension { name, on_by_default, provides, runs: Runs::Platform }
+    Extension { name, on_by_default, provides, runs: Runs::Platform, needs_shared_home: false }
 }
 
 const fn bundled(name: &'static str, provides: &'static str) -> Extension {
-    Extension { name, on_by_default: false, provides, runs: Runs::Bundled }
+    Extension { name, on_by_default: false, provides, runs: Runs::Bundled, needs_shared_home: false }
+}
+
+const fn across_sessions(extension: Extension) -> Extension {
+    Extension { needs_shared_home: true, ..extension }
 }
 
 /// All of them, those that are on by default first.
@@ -42,14 +49,18 @@ pub const EXTENSIONS: [Extension; 17] = [
     platform("summon", true, "Loading knowledge, and handing tasks to subagents"),
     platform("skills", true, "Skills found in the workspace's .agents/skills"),
     platform("tom", true, "Text of GOOSE_MOIM_MESSAGE_TEXT or _FILE added to every turn; no tools"),
-    platform("scheduler", true, "Scheduled recipe runs; goose loads it only with --enable-scheduler"),
+    across_sessions(platform("scheduler", true, "Scheduled recipe runs; only with goose.scheduler = true")),
     platform("todo", false, "A task list for work in several steps, shown as the plan"),
-    platform("chatrecall", false, "Searching earlier conversations and loading their summaries"),
+    across_sessions(platform(
+        "chatrecall",
+        false,
+        "Searching earlier conversations and loading their summaries",
+    )),
     platform("summarize", false, "Loading files or folders and returning a model's summary in one call"),
     platform("code_execution", false, "Calling other extensions by writing code"),
-    platform("orchestrator", false, "Managing other goose sessions"),
+    across_sessions(platform("orchestrator", false, "Managing other goose sessions")),
     bundled("computercontroller", "Web scraping, file caching and automation"),
-    bundled("memory", "Saving and finding durable memories"),
+    across_sessions(bundled("memory", "Saving and finding durable memories")),
     bundled("autovisualiser", "Charts and diagrams from data"),
     bundled("tutorial", "Interactive goose tutorials"),
 ];
@@ -57,8 +68,13 @@ pub const EXTENSIONS: [Extension; 17] = [
 /// The extension that a typed name means. Case, spaces and underscores do not matter, as for goose.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Extension> {
-    let folded = fold(name);
-    EXTENSIONS.iter().find(|extension| fold(extension.name) == folded)
+    EXTENSIONS.iter().find(|extension| same(extension.name, name))
+}
+
+/// Whether two names mean the same extension. Case, spaces and underscores do not matter, as for goose.
+#[must_use]
+pub fn same(one: &str, other: &str) -> bool {
+    fold(one) == fold(other)
 }
 
 /// The catalogue's key for a name as goose reports it: its display name ("Extension Manager") or the raw

@@ -6,9 +6,14 @@ use thiserror::Error;
 
 use super::catalogue::key_of;
 
-/// Subagents run their tools without asking, and an agent that can switch extensions on gets whatever was
-/// switched off. Hence both are off, in every mode, unless somebody names them.
-const OFF_UNLESS_NAMED: [&str; 2] = ["summon", "extensionmanager"];
+/// The extensions that get round the questions of a mode that asks, and how. They are off, in every mode, unless
+/// somebody names them.
+pub(super) const GETS_ROUND_QUESTIONS: [(&str, &str); 4] = [
+    ("summon", "its subagents run tools without asking"),
+    ("extensionmanager", "with it the agent can switch on what was switched off"),
+    ("orchestrator", "it works in other sessions of goose, where nobody is asked"),
+    ("code_execution", "its scripts call other tools, all of them under one question"),
+];
 
 /// What one level says. Names may be written in any way that [`key_of`] understands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +66,7 @@ impl ExtensionChoice {
         let builtins = own_builtins.unwrap_or_else(|| {
             server_builtins.into_iter().filter(|name| !off_by_session.contains(name)).collect()
         });
-        let mut off: BTreeSet<String> = OFF_UNLESS_NAMED.map(str::to_owned).into();
+        let mut off: BTreeSet<String> = GETS_ROUND_QUESTIONS.map(|(name, _)| name.to_owned()).into();
         off.extend(off_by_server);
         off.extend(off_by_session);
         off.retain(|name| !builtins.contains(name));
@@ -133,7 +138,11 @@ mod tests {
             ),
         ] {
             let choice = ExtensionChoice::resolve(&server, &session).unwrap();
-            let switched_off: Vec<&str> = choice.switched_off.iter().map(String::as_str).collect();
+            let mut switched_off: Vec<&str> = choice.switched_off.iter().map(String::as_str).collect();
+            for never_named in ["code_execution", "orchestrator"] {
+                assert!(choice.switched_off.contains(never_named), "{server:?} {session:?}");
+                switched_off.retain(|name| *name != never_named);
+            }
             assert_eq!(choice.builtins.join(" "), builtins, "{server:?} {session:?}");
             assert_eq!(switched_off.join(" "), off, "{server:?} {session:?}");
         }

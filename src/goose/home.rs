@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use serde_yaml_ng::{Mapping, Value};
 use thiserror::Error;
 
-use super::catalogue::key_of;
+use super::catalogue::same;
 
 /// What goose remembers of "always allow" and "never allow" is for nobody else to inherit.
-const PERMISSIONS: &str = "permission.yaml";
+pub(super) const PERMISSIONS: &str = "permission.yaml";
 const CONFIGURATION: &str = "config.yaml";
 /// Where goose and its tools put temporary files, within the home.
 const TEMPORARY: &str = "tmp";
@@ -90,6 +90,12 @@ pub enum MalformedReason {
 #[must_use]
 pub fn temporary_folder(root: &Path) -> PathBuf {
     root.join(TEMPORARY)
+}
+
+/// goose's configuration file in the folder of its configuration.
+#[must_use]
+pub fn configuration_in(folder: &Path) -> PathBuf {
+    folder.join(CONFIGURATION)
 }
 
 /// Makes the home: `root` itself (0700, it must not exist yet) and in it an empty `tmp/` and `config/`, a copy of `config_dir`
@@ -233,7 +239,8 @@ fn switch_off(configuration: &[u8], switched_off: &BTreeSet<String>) -> Result<S
     };
     for (key, entry) in extensions.iter_mut() {
         let names = [key.as_str(), entry.get("name").and_then(Value::as_str)];
-        if names.into_iter().flatten().any(|name| switched_off.contains(&key_of(name))) {
+        let is_off = |name: &str| switched_off.iter().any(|off| same(off, name));
+        if names.into_iter().flatten().any(is_off) {
             disable(entry);
         }
     }

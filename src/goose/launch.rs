@@ -8,9 +8,10 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::catalogue::key_of;
+use super::catalogue::{key_of, same};
 use super::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
 use super::home;
+use super::outcome::without_addresses;
 use crate::session::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, NoticeLevel};
 
 /// What the server's configuration says about every goose.
@@ -18,6 +19,8 @@ use crate::session::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Not
 pub struct LaunchSettings {
     /// The server's extensions.
     pub extensions: ExtensionLevel,
+    /// Whether goose runs scheduled recipes.
+    pub scheduler: bool,
     /// The variables that goose inherits from gander, by an allow-list.
     pub inherited: Vec<(String, String)>,
     /// The variables that are set last of all.
@@ -29,6 +32,8 @@ pub struct LaunchSettings {
 pub struct Launch {
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// The extensions to start besides goose's own defaults, by their keys.
+    pub builtins: Vec<String>,
     /// Its whole environment.
     pub environment: BTreeMap<String, String>,
     /// The extensions to switch off in its home's configuration, by their keys.
@@ -46,6 +51,9 @@ impl LaunchSettings {
         if !builtins.is_empty() {
             arguments.extend(["--with-builtin".to_owned(), builtins.join(",")]);
         }
+        if self.scheduler {
+            arguments.push("--enable-scheduler".to_owned());
+        }
         let mut environment: BTreeMap<String, String> = self.inherited.iter().cloned().collect();
         let mut set = |name: &str, value: &str| environment.insert(name.to_owned(), value.to_owned());
         // A server has no keyring to ask, and its users have not agreed to telemetry.
@@ -62,7 +70,7 @@ impl LaunchSettings {
         }
         environment.extend(spec.env.clone());
         environment.extend(self.last.iter().cloned());
-        Ok(Launch { arguments, environment, switched_off })
+        Ok(Launch { arguments, builtins, environment, switched_off })
     }
 }
 
@@ -89,14 +97,13 @@ pub struct Checked {
     pub extensions: Vec<ExtensionStatus>,
     /// Its settings.
     pub config_options: Vec<ConfigOption>,
-    /// Extensions that failed, or that loaded although they are switched off.
+    /// Extensions that failed.
     pub notices: Vec<Notice>,
 }
 
 /// Compares what goose says of a new session with what was asked for.
 pub fn check(
     asked: Mode,
-    switched_off: &BTreeSet<String>,
     mode: Option<String>,
     config_options: Option<Vec<ConfigOption>>,
     extensions: Option<Vec<ExtensionStatus>>,
@@ -112,25 +119,47 @@ pub fn check(
     let mut checked = Vec::new();
     for extension in extensions.unwrap_or_default() {
         let name = key_of(&extension.name);
-        let warning = match &extension.error {
+        // A server's address is its owner's affair.
+        let error = extension.error.as_deref().map(without_addresses);
+        let warning = match &error {
             Some(error) => {
                 Some(("extension-failed", format!("extension {name} could not be loaded: {error}")))
             }
             None if !extension.loaded => {
                 Some(("extension-failed", format!("extension {name} could not be loaded")))
             }
-            None if switched_off.contains(&name) => Some((
-                "extension-not-switched-off",
-                format!("goose loaded {name} although it is switched off"),
-            )),
             None => None,
         };
         if let Some((code, message)) = warning {
             notices.push(Notice { level: NoticeLevel::Warning, code: code.into(), message });
         }
-        checked.push(ExtensionStatus { name, ..extension });
+        checked.push(ExtensionStatus { name, error, ..extension });
     }
     Ok(Checked { extensions: checked, config_options, notices })
+}
+
+/// Which of the required extensions, by whatever name, are not there, and why.
+#[must_use]
+pub fn missing(required: &[String], extensions: &[ExtensionStatus]) -> Vec<ExtensionStatus> {
+    let missing = |name: &String| match extensions.iter().find(|extension| same(&extension.name, name)) {
+        Some(extension) if extension.loaded => None,
+        Some(extension) => Some(extension.clone()),
+        None => Some(absent(name, "the agent has not loaded it")),
+    };
+    required.iter().filter_map(missing).collect()
+}
+
+impl Launch {
+    /// Which of the required extensions cannot be there.
+    #[must_use]
+    pub fn ruled_out(&self, required: &[String]) -> Vec<ExtensionStatus> {
+        let is_off = |name: &&String| self.switched_off.contains(&key_of(name));
+        required.iter().filter(is_off).map(|name| absent(name, "it is switched off")).collect()
+    }
+}
+
+fn absent(name: &str, why: &str) -> ExtensionStatus {
+    ExtensionStatus { name: key_of(name), loaded: false, error: Some(why.to_owned()) }
 }
 
 #[cfg(test)]
@@ -146,6 +175,7 @@ mod tests {
                 builtins: Some(vec!["todo".into(), "memory".into()]),
                 disabled: Vec::new(),
             },
+            scheduler: true,
             inherited: pairs(&[
                 ("PATH", "/bin"),
                 ("GOOSE_MODE", "auto"),
@@ -171,7 +201,7 @@ mod tests {
     #[test]
     fn the_environment_is_layered_and_the_servers_table_is_last() {
         let launch = settings().launch(&spec(), Path::new("/home/of/session")).unwrap();
-        assert_eq!(launch.arguments, ["acp", "--with-builtin", "todo"]);
+        assert_eq!(launch.arguments, ["acp", "--with-builtin", "todo", "--enable-scheduler"]);
         let environment: Vec<String> =
             launch.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(
@@ -189,7 +219,10 @@ mod tests {
                 "TMPDIR=/home/of/session/tmp",
             ]
         );
-        assert_eq!(launch.switched_off, ["extensionmanager", "memory", "summon"].map(str::to_owned).into());
+        let required = ["todo", "Memory", "web"].map(str::to_owned);
+        assert_eq!(launch.ruled_out(&required), [absent("memory", "it is switched off")]);
+        let off = ["code_execution", "extensionmanager", "memory", "orchestrator", "summon"];
+        assert_eq!(launch.switched_off, off.map(str::to_owned).into());
     }
 
     fn options() -> Vec<ConfigOption> {
@@ -204,9 +237,8 @@ mod tests {
 
     #[test]
     fn another_mode_or_no_settings_fail_the_start() {
-        let off = BTreeSet::new();
         let fails = |mode: Option<&str>, options| {
-            check(Mode::Approve, &off, mode.map(str::to_owned), options, None).unwrap_err()
+            check(Mode::Approve, mode.map(str::to_owned), options, None).unwrap_err()
         };
         assert_eq!(
             fails(Some("auto"), Some(options())),
@@ -229,12 +261,30 @@ mod tests {
             extension("Extension Manager", None),
             extension("nosuch", Some("Unknown extension: nosuch")),
         ];
-        let off = ["extensionmanager".to_owned()].into();
-        let checked =
-            check(Mode::Approve, &off, Some("approve".into()), Some(options()), Some(said)).unwrap();
+        let checked = check(Mode::Approve, Some("approve".into()), Some(options()), Some(said)).unwrap();
         let names: Vec<&str> = checked.extensions.iter().map(|extension| extension.name.as_str()).collect();
         assert_eq!(names, ["todo", "extensionmanager", "nosuch"]);
         let codes: Vec<&str> = checked.notices.iter().map(|notice| notice.code.as_str()).collect();
-        assert_eq!(codes, ["extension-not-switched-off", "extension-failed"]);
+        assert_eq!(codes, ["extension-failed"]);
+    }
+
+    #[test]
+    fn required_extensions_are_looked_for_by_any_of_their_names() {
+        let extension = |name: &str, error: Option<&str>| ExtensionStatus {
+            name: name.into(),
+            loaded: error.is_none(),
+            error: error.map(str::to_owned),
+        };
+        let there = [
+            extension("extensionmanager", None),
+            extension("My Server", None),
+            extension("web", Some("refused")),
+        ];
+        let missing = |names: &[&str]| {
+            missing(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), &there)
+        };
+        assert_eq!(missing(&["Extension Manager", "extension_manager", "myserver"]), []);
+        let absent = extension("developer", Some("the agent has not loaded it"));
+        assert_eq!(missing(&["web", " Developer "]), [there[2].clone(), absent]);
     }
 }

@@ -24,13 +24,14 @@ pub(super) struct Stored {
     pub(super) json: Vec<u8>,
 }
 
-/// The events of one session, or the order of several. Lists of records are empty.
+/// The events of one session, or the order of several. Lists of records are empty; turns are found one by one.
 #[derive(Clone)]
 pub(super) struct FakeStore {
     events: Arc<Mutex<Vec<Stored>>>,
     /// What the order has, each run as long as it was committed.
     placed: Arc<Mutex<Vec<PlacedRun>>>,
     order: EventOrder,
+    turns: Arc<Mutex<Vec<Turn>>>,
     /// Whether reads fail.
     broken: Arc<Mutex<bool>>,
 }
@@ -47,9 +48,15 @@ impl FakeStore {
         Self {
             events: Arc::default(),
             placed: Arc::default(),
+            turns: Arc::default(),
             order: EventOrder::new(StoreTag(0xabc), head, tail_bytes),
             broken: Arc::default(),
         }
+    }
+
+    /// Keeps a turn's record.
+    pub(super) fn keep_turn(&self, turn: Turn) {
+        self.turns.lock().unwrap().push(turn);
     }
 
     /// Commits the next `count` events of a session to the order.
@@ -178,8 +185,8 @@ impl Store for FakeStore {
         ready(Vec::new())
     }
 
-    fn turn(&self, _: SessionNumber, _: TurnId) -> StoreFuture<Option<Turn>> {
-        ready(None)
+    fn turn(&self, _: SessionNumber, id: TurnId) -> StoreFuture<Option<Turn>> {
+        ready(self.turns.lock().unwrap().iter().find(|turn| turn.id == id).cloned())
     }
 
     fn permissions(

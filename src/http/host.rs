@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::session::agent::BoxFuture;
+use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerWish};
 
 /// The agent's program, as found on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +26,25 @@ pub struct Extension {
     /// The catalogue's key, as `builtins` and `disabled_extensions` take it.
     #[schema(examples("developer"))]
     pub name: String,
-    /// Whether a session has it without being asked for it.
-    pub default: bool,
+    /// Whether goose 1.52 switches it on by itself; null when it is not among that goose's extensions.
+    pub default: Option<bool>,
     /// What it gives the agent, for people.
     pub provides: String,
+    /// Whether it means little in a home of the session's own (`goose.home`): it is about other sessions, or goes on
+    /// after this one.
+    pub needs_shared_home: bool,
+    /// Whether a session has it that says nothing of extensions, with the goose and the configuration of this gateway;
+    /// null when that is not known.
+    pub effective: Option<bool>,
+}
+
+/// The extensions that the agent has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extensions {
+    /// In the order to show them.
+    pub extensions: Vec<Extension>,
+    /// Why what is effective is not known; for people, without a path.
+    pub effective_error: Option<String>,
 }
 
 /// What a session wants with an extension.
@@ -75,10 +91,20 @@ pub trait HostFacts: Send + Sync + 'static {
     /// Whether the store takes something now.
     fn storage_writable(&self) -> BoxFuture<bool>;
 
-    /// The extensions that a session can have, in the order to show them.
-    fn extensions(&self) -> Vec<Extension>;
+    /// The extensions that a session can have. The agent's program is asked for those that only it knows; an
+    /// implementation remembers its answer.
+    fn extensions(&self) -> BoxFuture<Extensions>;
 
     /// Whether a session can have its wish for an extension; `name` may be written in any way that the agent
-    /// understands.
+    /// understands. What only the agent's program knows counts once [`HostFacts::extensions`] has asked it.
     fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal>;
+
+    /// The tool servers of a session that has these wishes; without any, all of the gateway's.
+    ///
+    /// # Errors
+    /// What is wrong with each wish, by its place in the list.
+    fn choose_servers(
+        &self,
+        wishes: Option<Vec<McpServerWish>>,
+    ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>>;
 }

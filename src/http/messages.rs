@@ -77,8 +77,16 @@ struct MessageEvent<'a> {
 
 #[derive(Deserialize)]
 struct PromptOfTurn {
-    id: Uuid,
+    id: TurnId,
     prompt: Option<Prompt>,
+}
+
+impl MessageEvent<'_> {
+    /// The turn that begins, when its prompt is told elsewhere: it was queued, and its message is where the agent got it.
+    fn queued_turn(&self) -> Option<TurnId> {
+        let turn = self.turn.as_ref()?;
+        (self.kind == "turn.started" && turn.prompt.is_none()).then_some(turn.id)
+    }
 }
 
 /// A message, or a further piece of one.
@@ -93,8 +101,7 @@ struct Piece<'a> {
 
 impl<'a> Piece<'a> {
     /// What an event says; `None` for one that is no piece of a message.
-    fn of_event(json: &'a [u8]) -> Option<Self> {
-        let event: MessageEvent<'a> = serde_json::from_slice(json).ok()?;
+    fn of_event(event: MessageEvent<'a>) -> Option<Self> {
         let (id, role, text, content) = match event.kind.as_ref() {
             "turn.started" => {
                 let turn = event.turn?;
@@ -102,7 +109,7 @@ impl<'a> Piece<'a> {
                     Prompt::Text(text) => (text, None),
                     Prompt::Blocks(blocks) => (text_of_blocks(&blocks), Some(blocks)),
                 };
-                (turn.id, MessageRole::User, Cow::Owned(text), content)
+                (turn.id.as_uuid(), MessageRole::User, Cow::Owned(text), content)
             }
             "message.delta" => (event.message_id?, MessageRole::Assistant, event.text?, None),
             "message.user" => (event.message_id?, MessageRole::User, event.text?, None),
@@ -140,9 +147,9 @@ impl MessagePage {
         Self { limit, messages: Vec::new(), bytes: 0, taken: EventId(0) }
     }
 
-    /// Offers the next event.
-    fn offer(&mut self, id: EventId, json: &[u8]) -> Room {
-        let Some(piece) = Piece::of_event(json) else {
+    /// Offers the next event, which takes so many bytes.
+    fn offer(&mut self, id: EventId, event: MessageEvent<'_>, bytes: usize) -> Room {
+        let Some(piece) = Piece::of_event(event) else {
             return Room::Left;
         };
         if let Some(last) =
@@ -161,7 +168,7 @@ impl MessagePage {
                 created_at: piece.time,
             });
         }
-        self.bytes += json.len();
+        self.bytes += bytes;
         self.taken = id;
         Room::Left
     }
@@ -224,11 +231,18 @@ async fn read_messages(
     loop {
         let events = store.message_events(log.number(), cursor, until, READ_EVENTS).await?;
         for (id, json) in &events {
-            if page.offer(*id, json) == Room::Full {
+            cursor = *id;
+            let Ok(mut event) = serde_json::from_slice::<MessageEvent<'_>>(json) else { continue };
+            let mut bytes = json.len();
+            if let Some((turn, began)) = event.queued_turn().zip(event.turn.as_mut()) {
+                let turn = store.turn(log.number(), turn).await?;
+                began.prompt = turn.and_then(|turn| turn.prompt);
+                bytes += began.prompt.as_ref().map_or(0, Prompt::bytes);
+            }
+            if page.offer(*id, event, bytes) == Room::Full {
                 let next_cursor = Some(page.taken.to_string());
                 return Ok(MessageList { messages: page.messages, next_cursor, last_event_id: until });
             }
-            cursor = *id;
         }
         if events.len() < READ_EVENTS {
             return Ok(MessageList { messages: page.messages, next_cursor: None, last_event_id: until });

@@ -1,6 +1,7 @@
 //! The OpenAPI document, gathered from the handlers' own descriptions.
 
 mod events;
+mod links;
 
 use std::sync::LazyLock;
 
@@ -13,6 +14,7 @@ use utoipa::openapi::{OpenApi as Document, RefOr};
 use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 
 use events::EventSchemas;
+use links::{EventStreams, Links, Servers};
 
 use super::problem::{Code, FieldError};
 use super::stream::{StreamCursor, StreamReset};
@@ -109,7 +111,7 @@ pub(super) struct Refused(ProblemSchema);
         responses(Refused)
     ),
     security(("token" = [])),
-    modifiers(&TokenScheme, &ProblemCodes, &OpenEnums, &OptionalBodies, &EventSchemas),
+    modifiers(&TokenScheme, &ProblemCodes, &OpenEnums, &OptionalBodies, &EventSchemas, &Servers, &Links, &EventStreams),
     tags(
         (name = "sessions", description = "Sessions: an agent each, with its plan and its messages."),
         (name = "turns", description = "Prompts, and what became of them."),

@@ -1,6 +1,7 @@
 //! `/v1/sessions`: making, reading, changing and deleting sessions.
 
 mod bodies;
+mod servers;
 
 use std::collections::BTreeMap;
 
@@ -82,6 +83,7 @@ pub struct SessionList {
         (status = "4XX", response = super::openapi::Refused),
         (status = 409, description = "`idempotency-key-reused`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 424, description = "`extension-required`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 504, description = "`agent-start-timeout`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
@@ -98,6 +100,10 @@ pub async fn create_session(
         Some(cwd) => Some(bodies::usable_cwd(cwd, &api.settings).await),
         None => None,
     };
+    if body.names_unknown_extension(api.host.as_ref()) {
+        // The agent's program may have it. Asking it once is enough for `check` to know.
+        api.host.extensions().await;
+    }
     let new = match (body.check(caller.name(), &api.settings, api.host.as_ref()), cwd.transpose()) {
         (Ok(mut new), Ok(cwd)) => {
             new.launch.cwd = cwd;
@@ -248,6 +254,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 409, description = "`session-busy`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 424, description = "`extension-required`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 504, description = "`agent-start-timeout`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),

@@ -23,7 +23,7 @@ use super::sessions::{PREFERENCE_APPLIED, set_location};
 use super::stream::{Form, OpenStream, Selection, SessionEvents, Start, Until};
 use crate::session::handle::SessionHandle;
 use crate::session::id::{SessionId, TurnId};
-use crate::session::turn::{Prompt, Turn};
+use crate::session::turn::{Prompt, Turn, WhenBusy};
 
 /// What begins a turn.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -32,6 +32,9 @@ pub struct StartTurn {
     /// Text, or ACP content blocks: `text`, `image` and `resource` with text.
     #[schema(value_type = Prompt)]
     prompt: Value,
+    /// What to do while another turn runs, the session starts, or no place is free for its agent.
+    #[serde(default)]
+    when_busy: WhenBusy,
 }
 
 /// Which part of the list of turns.
@@ -71,6 +74,10 @@ enum Wanted {
 /// Begins a turn. Answers at once (202); with `Accept: text/event-stream` with the turn's events, ending behind its
 /// last one; with `Prefer: wait=<seconds>` with the finished turn, or 202 when it is not finished in time. A turn that
 /// fails is still 200 then: the request worked, the turn did not. A caller that leaves ends no turn: only cancel does.
+///
+/// While another turn runs, the session starts, or no place is free for its agent, the prompt is refused, or with
+/// `"when_busy": "queue"` its turn waits: it is `queued`, begins when those before it are over, and is answered in the
+/// same ways.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{session_id}/turns",
@@ -91,7 +98,7 @@ enum Wanted {
         ),
         (
             status = 202,
-            description = "The turn has begun.",
+            description = "The turn has begun, or is queued.",
             body = Turn,
             headers(("Location" = String, description = "The turn's path.")),
         ),
@@ -120,7 +127,7 @@ pub async fn create_turn(
     } else {
         preference.wait.map_or(Wanted::Turn, |wait| Wanted::FinishedTurn(wait.min(api.settings.wait)))
     };
-    let turn = session.prompt(caller.name(), prompt).await?;
+    let turn = session.prompt(caller.name(), prompt, body.when_busy).await?;
     let path = path_of(session.id(), turn.id);
     let mut response = match wanted {
         Wanted::Turn => (StatusCode::ACCEPTED, Json(turn)).into_response(),
@@ -262,7 +269,7 @@ pub async fn get_turn(
 
 /// Cancel a turn
 ///
-/// The turn ends `cancelled`, shortly after this answer.
+/// The turn ends `cancelled`, shortly after this answer; a queued one at once.
 #[utoipa::path(
     post,
     path = "/v1/sessions/{session_id}/turns/{turn_id}/cancel",

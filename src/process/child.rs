@@ -148,11 +148,11 @@ impl ChildControl {
         })
     }
 
-    /// How many processes run below the program that its tools have started: not the program, nor its children in
-    /// process groups of their own.
-    pub async fn background(&self) -> usize {
-        let (shim, program) = (self.inner.shim, self.inner.program.identity);
-        let counted = self.inner.tasks.spawn_blocking(move || count_background(shim, program)).await;
+    /// How many processes run below the program that its tools have started since the snapshot: not the program, nor
+    /// its children in process groups of their own.
+    pub async fn background(&self, since: &DescendantSnapshot) -> usize {
+        let (shim, program, since) = (self.inner.shim, self.inner.program.identity, since.clone());
+        let counted = self.inner.tasks.spawn_blocking(move || count_background(shim, program, &since)).await;
         counted.unwrap_or_else(|error| {
             tracing::error!(%error, "counting the child's processes failed");
             0
@@ -161,13 +161,14 @@ impl ChildControl {
 
     /// Kills what was started since the snapshot: tools of the program, and everything that left its parent. The
     /// program stays, with its children in process groups of their own and what ran at the snapshot. Returns how
-    /// many processes were killed, when two looks in a row found none.
-    pub async fn sweep(&self, since: &DescendantSnapshot) -> usize {
+    /// many processes were killed, when two looks in a row found none, or after a while: then it says that it is not
+    /// complete.
+    pub async fn sweep(&self, since: &DescendantSnapshot) -> (usize, bool) {
         let (shim, program, since) = (self.inner.shim, self.inner.program.identity, since.clone());
         let swept = self.inner.tasks.spawn_blocking(move || sweep_since(shim, program, &since)).await;
         swept.unwrap_or_else(|error| {
             tracing::error!(%error, "sweeping the child's processes failed");
-            0
+            (0, false)
         })
     }
 }

@@ -67,14 +67,14 @@ impl DescendantSnapshot {
     }
 }
 
-/// How many processes below a shim the program's tools have left running: what [`sweep_since`] would kill if nothing
-/// had run before.
-pub(super) fn count_background(shim: Identity, program: Identity) -> usize {
-    started_since(&ProcessTable::read(), shim, program, &DescendantSnapshot::default()).len()
+/// How many processes below a shim the program's tools have left running: what [`sweep_since`] would kill.
+pub(super) fn count_background(shim: Identity, program: Identity, since: &DescendantSnapshot) -> usize {
+    started_since(&ProcessTable::read(), shim, program, since).len()
 }
 
-/// Kills what was started below a shim since the snapshot and is not the program's own doing. How many processes.
-pub(super) fn sweep_since(shim: Identity, program: Identity, since: &DescendantSnapshot) -> usize {
+/// Kills what was started below a shim since the snapshot and is not the program's own doing. How many processes, and
+/// whether none was left.
+pub(super) fn sweep_since(shim: Identity, program: Identity, since: &DescendantSnapshot) -> (usize, bool) {
     let mut killed = HashSet::new();
     let mut empty_rounds = 0;
     let deadline = Instant::now() + SWEEP_LIMIT;
@@ -89,7 +89,7 @@ pub(super) fn sweep_since(shim: Identity, program: Identity, since: &DescendantS
         }
         thread::sleep(BETWEEN_ROUNDS);
     }
-    killed.len()
+    (killed.len(), empty_rounds >= 2)
 }
 
 /// Two kinds of roots: what has no parent of its own any more and so was adopted by the shim, and children of the

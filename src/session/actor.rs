@@ -8,7 +8,9 @@ mod agent;
 mod child;
 mod deadlines;
 mod ending;
+mod queue;
 mod settings;
+mod stopping;
 mod storage;
 
 use std::sync::Arc;
@@ -19,12 +21,15 @@ use tokio::time::Instant;
 
 pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
+use self::queue::{ReadyTurn, Upcoming};
 use self::storage::Waiting;
-use super::agent::{AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode};
+use super::agent::{
+    AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode, Notice, Unfit,
+};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
-use super::registry::Registry;
+use super::registry::{Place, Registry};
 use super::snapshot::{SessionState, Snapshot};
 use super::state::{Machine, Step};
 use crate::shutdown::Tasks;
@@ -34,10 +39,13 @@ enum Finished {
     /// The agent has started, or not.
     Launch(Result<LaunchedAgent, LaunchError>),
     /// The agent is in the mode that a turn waits for, or not.
-    Mode { mode: Mode, result: Result<(), AgentFailure> },
+    Mode { mode: Mode, result: ModeSet },
     /// The agent has taken new settings, or not.
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<(), Refusal> },
+    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<Vec<Notice>, Refusal> },
 }
+
+/// Whether the agent is in the mode it was to be set to, and if so, whether it has what gets round that.
+type ModeSet = Result<Result<Vec<Notice>, Unfit>, AgentFailure>;
 
 /// Everything that ends with the session.
 pub(super) struct SessionActor {
@@ -54,11 +62,11 @@ pub(super) struct SessionActor {
     /// After how long without a turn the agent is let go; zero: never.
     pub(super) idle_hibernate: Duration,
     pub(super) event_queue: usize,
-    /// How long the agent may take to end a cancelled turn.
-    pub(super) cancel_grace: Duration,
-    /// When a turn that is being cancelled has to be over.
-    pub(super) cancel_until: Option<Instant>,
-    /// When pending permissions expire.
+    /// How long the agent may take to end a turn that is being stopped.
+    pub(super) stop_grace: Duration,
+    /// When such a turn has to be over.
+    pub(super) stop_until: Option<Instant>,
+    /// When pending permissions expire, and when the turn has taken as long as it may.
     pub(super) deadlines: Deadlines,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
@@ -68,6 +76,8 @@ pub(super) struct SessionActor {
     pub(super) broken: Option<StoreError>,
     /// A deletion that was asked for while the store could not write; it comes before all other input.
     pub(super) deletion: Option<Command>,
+    /// The next queued turn, on its way to begin.
+    pub(super) upcoming: Option<Upcoming>,
     pub(super) registry: Registry,
     /// The place among all sessions; given back when the session leaves the registry.
     pub(super) place: Option<OwnedSemaphorePermit>,
@@ -91,7 +101,8 @@ enum Input {
     Command(Command),
     Agent(Option<AgentEvents>),
     Expiry,
-    CancelOverdue,
+    StopOverdue,
+    Upcoming(Result<ReadyTurn, StoreError>),
     Idle,
     Stop,
 }
@@ -104,9 +115,9 @@ enum Next {
 
 impl SessionActor {
     /// A new session: tells that it exists and starts its agent.
-    pub(super) async fn run_new(mut self, permit: OwnedSemaphorePermit) {
+    pub(super) async fn run_new(mut self, place: Place) {
         let mut step = Step::new(Timestamp::now());
-        self.child.permit = Some(permit);
+        self.child.place = Some(place);
         self.machine.created(&mut step);
         self.machine.start(&mut step);
         self.finish_step(step).await;
@@ -143,11 +154,12 @@ impl SessionActor {
                 }
                 continue;
             }
+            self.prepare_queued();
             let has_turn = self.machine.current_turn().is_some();
-            self.deadlines.follow(&self.machine.snapshot().pending_permissions);
+            self.deadlines.follow(self.machine.snapshot());
             let expiry = self.deadlines.next();
             let let_go_at = self.let_go_at();
-            let cancel_until = self.cancel_until;
+            let stop_until = self.stop_until;
             let input = tokio::select! {
                 biased;
                 // The end has its own path: nothing queued delays it. An idle session ends as soon as gander begins to
@@ -156,7 +168,8 @@ impl SessionActor {
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
                 () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
-                () = sleep_until(cancel_until), if cancel_until.is_some() => Input::CancelOverdue,
+                () = sleep_until(stop_until), if stop_until.is_some() => Input::StopOverdue,
+                ready = queue::ready(&mut self.upcoming), if self.upcoming.is_some() => Input::Upcoming(ready),
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
                 input = next_input(&mut self.commands, &mut self.child.events, self.child.listening) => input,
                 () = sleep_until(let_go_at), if let_go_at.is_some() => Input::Idle,
@@ -181,10 +194,15 @@ impl SessionActor {
                 Input::Agent(None) => self.channel_closed().await,
                 Input::Expiry => {
                     let mut step = Step::new(Timestamp::now());
+                    if let Some(turn) = self.deadlines.due_turn() {
+                        self.machine.stop_at_deadline(&mut step, turn);
+                        self.begin_stopping(&mut step);
+                    }
                     self.machine.expire(&mut step, &self.deadlines.due());
                     self.finish_step(step).await
                 }
-                Input::CancelOverdue => self.cancel_overdue().await,
+                Input::StopOverdue => self.stop_overdue().await,
+                Input::Upcoming(ready) => self.begin_queued(ready).await,
                 Input::Idle => self.idle_too_long().await,
             };
             if matches!(next, Next::End) {
@@ -219,20 +237,16 @@ impl SessionActor {
                 let _ = reply.send(Err(Refusal::Draining));
                 Next::GoOn
             }
-            Command::Prompt { by, prompt, reply } => {
-                if let Err(refusal) = self.take_place().await {
-                    let _ = reply.send(Err(refusal));
-                    return Next::GoOn;
-                }
-                let next = self.begin_turn(by, prompt, reply).await;
-                self.give_back_unused_place();
-                next
+            Command::Prompt { by, prompt, when_busy, reply } => {
+                self.prompted(by, prompt, when_busy, reply).await
+            }
+            Command::Cancel { by, turn, reply } if self.machine.is_queued(turn) => {
+                let result = self.cancel_queued(&mut step, by, turn).await;
+                self.finish_command(step, reply, result).await
             }
             Command::Cancel { by, turn, reply } => {
                 let result = self.machine.cancel(&mut step, by, turn);
-                if self.machine.is_cancelling() {
-                    self.cancel_until.get_or_insert_with(|| Instant::now() + self.cancel_grace);
-                }
+                self.begin_stopping(&mut step);
                 self.finish_command(step, reply, result).await
             }
             Command::Answer { by, permission, answer, reply } => {
@@ -262,7 +276,7 @@ impl SessionActor {
                 next
             }
             Command::Delete { by, unless_running, reply } => {
-                if let Some(turn) = self.machine.current_turn().filter(|_| unless_running) {
+                if let Some(turn) = self.machine.open_turn().filter(|_| unless_running) {
                     let _ = reply.send(Err(Refusal::TurnInProgress(turn)));
                     return Next::GoOn;
                 }
@@ -325,25 +339,22 @@ impl SessionActor {
         if let Err(error) = committed {
             return self.log_failed(&error);
         }
-        for command in commands {
-            let Some(agent) = &self.child.agent else { break };
-            if agent.send(command).is_err() {
-                // The adapter gives such an agent up and tells its end as an event.
-                tracing::warn!(session = %self.log.session(), "the agent takes no commands");
-                break;
-            }
-        }
+        self.send_commands(commands);
         if step.start_agent {
             self.start_agent();
         }
         if let Some(mode) = step.set_mode {
             self.set_mode(mode);
         }
-        if !self.machine.is_cancelling() {
-            self.cancel_until = None;
+        if !self.machine.is_stopping() {
+            self.stop_until = None;
         }
         if let Some(status) = news {
+            let is_idle = status.idle_since.is_some();
             self.status.send_replace(status);
+            if is_idle {
+                self.registry.tell_idle();
+            }
         }
         Next::GoOn
     }
@@ -351,10 +362,11 @@ impl SessionActor {
     /// What the status has to say, when that is another than what it says.
     fn status_news(&self) -> Option<Status> {
         let told = self.status.borrow();
-        let (state, turn) = (self.machine.snapshot().state, self.machine.current_turn());
-        (told.state != state || told.turn != turn).then(|| Status {
+        let state = self.machine.snapshot().state;
+        let is_news = told.state != state || !self.machine.open_turns().eq(told.turns.iter().copied());
+        is_news.then(|| Status {
             state,
-            turn,
+            turns: self.machine.open_turns().collect(),
             start_failure: told.start_failure.clone(),
             idle_since: (state == SessionState::Idle).then(Instant::now),
         })

@@ -4,6 +4,7 @@
 //! into an [`Agent`] and a channel of [`AgentEvent`] batches.
 
 mod event;
+pub mod servers;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,6 +23,7 @@ pub use self::event::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentOption, AgentPermissionRequest, ContextUsage,
     ModelCallUsage, ReplyToken,
 };
+use self::servers::McpServerChoice;
 use super::id::{SessionId, TurnId};
 
 /// A future that a trait object can return.
@@ -80,6 +82,12 @@ pub struct LaunchSpec {
     pub disabled_extensions: Vec<String>,
     /// The caller's environment variables, allowed ones only.
     pub env: BTreeMap<String, String>,
+    /// The extensions without which the agent does not start.
+    #[serde(default)]
+    pub require_extensions: Vec<String>,
+    /// The tool servers to have.
+    #[serde(default)]
+    pub mcp_servers: Vec<McpServerChoice>,
 }
 
 impl LaunchSpec {
@@ -94,6 +102,8 @@ impl LaunchSpec {
             builtins: None,
             disabled_extensions: Vec::new(),
             env: BTreeMap::new(),
+            require_extensions: Vec::new(),
+            mcp_servers: Vec::new(),
         }
     }
 }
@@ -103,6 +113,15 @@ impl LaunchSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ResumeToken(pub String);
+
+/// How an agent goes on with a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Which session.
+    pub token: ResumeToken,
+    /// The extensions that its last agent had, by their names in [`ExtensionStatus`].
+    pub extensions: Vec<String>,
+}
 
 /// One extension and whether it loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -243,17 +262,35 @@ pub enum AgentCommand {
 #[error("the agent takes no commands")]
 pub struct AgentGone;
 
+/// Why an agent must not go on: it would do things unasked. For people, without a path of the host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfit(pub String);
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// How many processes were killed.
+    pub killed: usize,
+    /// Whether nothing was left to kill at its end.
+    pub complete: bool,
+}
+
 /// A running agent.
 pub trait Agent: Send + Sync + 'static {
     /// Queues a command. Never waits: the caller is the one who empties the agent's events, and waiting for a full
     /// queue could then wait for itself.
     fn send(&self, command: AgentCommand) -> Result<(), AgentGone>;
 
-    /// Remembers what runs now, so that [`Agent::sweep`] spares it. Called before a turn begins.
-    fn mark_turn(&self) -> BoxFuture<()>;
+    /// Gets ready for a turn: looks whether the agent would ask as it should, and remembers what runs now, so that
+    /// [`Agent::sweep`] spares it.
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>>;
 
-    /// Kills what tools started since the mark; gives how many processes.
-    fn sweep(&self) -> BoxFuture<usize>;
+    /// After it was set to `mode`: unloads extensions that do not belong to the session. Gives what callers should know.
+    fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>>;
+
+    /// Kills what tools started since the mark.
+    fn sweep(&self) -> BoxFuture<Sweep>;
 
     /// How many processes that tools started run on by themselves, e.g. a server that a shell left in the background.
     fn background(&self) -> BoxFuture<usize>;
@@ -299,6 +336,12 @@ pub enum LaunchError {
         /// For people.
         detail: String,
     },
+    /// An extension that the session requires did not load.
+    #[error("required extensions did not load: {}", named(extensions))]
+    ExtensionRequired {
+        /// Those that are missing, and why.
+        extensions: Vec<ExtensionStatus>,
+    },
     /// The host has no room for it: no free file descriptor, process or memory.
     #[error("{detail}")]
     NoRoom {
@@ -308,6 +351,14 @@ pub enum LaunchError {
     /// The session was deleted, or gander stops.
     #[error("the start was given up")]
     Cancelled,
+}
+
+fn named(extensions: &[ExtensionStatus]) -> String {
+    let named = extensions.iter().map(|extension| match &extension.error {
+        Some(error) => format!("{} ({error})", extension.name),
+        None => extension.name.clone(),
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Starts agents and removes what they leave on disk.
@@ -321,7 +372,7 @@ pub trait AgentLauncher: Send + Sync + 'static {
         &self,
         session: SessionId,
         spec: LaunchSpec,
-        resume: Option<ResumeToken>,
+        resume: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>>;

@@ -100,6 +100,8 @@ event_kinds! {
     Notice = 22 "notice",
     /// An update this gander does not know.
     AgentUpdate = 23 "agent.update",
+    /// A turn waits for those before it; `turn.started` or the turn's end follows.
+    TurnQueued = 24 "turn.queued",
 }
 
 impl EventKind {
@@ -178,7 +180,7 @@ pub enum EventBody {
     Turn {
         /// The turn.
         turn: Box<Turn>,
-        /// The caller who caused it, on `turn.started` and on a cancelled turn's end.
+        /// The caller who caused it, on the turn's first event and on a cancelled turn's end.
         #[serde(skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },

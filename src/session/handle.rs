@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::agent::{AgentFailure, LaunchError, Mode};
+use super::agent::{AgentFailure, LaunchError, Mode, Unfit};
 use super::id::{PermissionId, SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
 use super::permission::{Answer, Permission, PermissionState};
 use super::snapshot::{SessionState, Snapshot};
-use super::turn::{Prompt, Turn};
+use super::turn::{Prompt, Turn, WhenBusy};
 use crate::shutdown::Tasks;
 
 /// Why a session does not do what it was asked. Nothing has changed then.
@@ -26,15 +27,29 @@ pub enum Refusal {
     /// Its agent did not start or is gone.
     #[error("the session has failed: {0}")]
     Failed(String),
+    /// Its agent must not go on, and has been ended.
+    #[error("the session has failed: {0}")]
+    Unfit(Unfit),
     /// Its agent did not start for this.
     #[error(transparent)]
     StartFailed(LaunchError),
-    /// As many agents run as may, and none of them is idle.
-    #[error("as many agents run as there may (sessions.max_running), and none is idle")]
-    AtCapacity,
-    /// Another turn runs.
+    /// Its agent has died again and again; another is started in a while.
+    #[error("the session has failed: {reason}; a turn is taken again in {}", humantime::format_duration(*.retry_after))]
+    CoolingDown {
+        /// What has happened.
+        reason: String,
+        /// How long until a turn is taken again, in whole seconds.
+        retry_after: Duration,
+    },
+    /// As many agents run, or are being started, as may.
+    #[error("{0}")]
+    AtCapacity(&'static str),
+    /// Another turn runs, or is about to.
     #[error("a turn is in progress")]
     TurnInProgress(TurnId),
+    /// As many turns wait as may.
+    #[error("as many turns wait in the session as may (limits.queued_turns)")]
+    QueueFull,
     /// No such turn in this session.
     #[error("the turn does not exist")]
     TurnNotFound,
@@ -93,7 +108,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 #[derive(Debug)]
 pub(super) enum Command {
     Snapshot { reply: Reply<Snapshot> },
-    Prompt { by: String, prompt: Prompt, reply: Reply<Turn> },
+    Prompt { by: String, prompt: Prompt, when_busy: WhenBusy, reply: Reply<Turn> },
     Cancel { by: String, turn: TurnId, reply: Reply<Turn> },
     Answer { by: String, permission: PermissionId, answer: Answer, reply: Reply<Permission> },
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot> },
@@ -120,8 +135,8 @@ impl Command {
 #[derive(Clone, Debug)]
 pub(super) struct Status {
     pub(super) state: SessionState,
-    /// The running turn.
-    pub(super) turn: Option<TurnId>,
+    /// The running turn and those behind it.
+    pub(super) turns: Arc<[TurnId]>,
     /// Why it did not start.
     pub(super) start_failure: Option<LaunchError>,
     /// Since when an agent runs and has nothing to do.
@@ -191,12 +206,12 @@ impl SessionHandle {
         }
     }
 
-    /// Begins a turn; when this returns its `turn.started` is in the log.
-    pub async fn prompt(&self, by: &str, prompt: Prompt) -> Result<Turn, Refusal> {
-        self.ask_patiently(|reply| Command::Prompt { by: by.to_owned(), prompt, reply }).await
+    /// Begins a turn, or queues it; when this returns its `turn.started` or `turn.queued` is in the log.
+    pub async fn prompt(&self, by: &str, prompt: Prompt, when_busy: WhenBusy) -> Result<Turn, Refusal> {
+        self.ask_patiently(|reply| Command::Prompt { by: by.to_owned(), prompt, when_busy, reply }).await
     }
 
-    /// Asks the agent to end a running turn.
+    /// Asks the agent to end a running turn; a queued one ends at once.
     pub async fn cancel(&self, by: &str, turn: TurnId) -> Result<Turn, Refusal> {
         match self.ask(|reply| Command::Cancel { by: by.to_owned(), turn, reply }).await {
             // It is over, or there never was one.
@@ -250,7 +265,7 @@ impl SessionHandle {
         self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), unless_running: false, reply }).await
     }
 
-    /// Deletes it likewise, unless a turn runs ([`Refusal::TurnInProgress`]).
+    /// Deletes it likewise, unless a turn runs or waits ([`Refusal::TurnInProgress`]).
     pub async fn delete_unless_running(&self, by: &str) -> Result<(), Refusal> {
         self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), unless_running: true, reply }).await
     }
@@ -269,7 +284,7 @@ impl SessionHandle {
     /// Waits until a turn is over.
     pub async fn turn_ended(&self, turn: TurnId) -> Result<Turn, Refusal> {
         let mut status = self.status.clone();
-        status.wait_for(|status| status.turn != Some(turn)).await.map_err(|_| self.gone())?;
+        status.wait_for(|status| !status.turns.contains(&turn)).await.map_err(|_| self.gone())?;
         let turn = self.turn(turn).await?;
         if turn.ended_at.is_none() {
             return Err(Refusal::Store(StoreError::failed("the turn's end could not be written")));

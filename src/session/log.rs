@@ -69,6 +69,13 @@ impl SessionRecord {
     pub fn new(snapshot: Snapshot, launch: super::agent::LaunchSpec) -> Self {
         Self { title_is_callers: snapshot.title.is_some(), snapshot, deleting: false, resume: None, launch }
     }
+
+    /// How another agent goes on with it; `None` until one has started.
+    #[must_use]
+    pub fn resume(&self) -> Option<super::agent::Resume> {
+        let extensions = self.snapshot.extensions.iter().map(|extension| extension.name.clone()).collect();
+        self.resume.clone().map(|token| super::agent::Resume { token, extensions })
+    }
 }
 
 /// A record that is written together with events.

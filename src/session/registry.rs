@@ -1,22 +1,25 @@
 //! All sessions of this gateway.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod places;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
+pub(super) use self::places::Place;
+use self::places::Places;
 use super::actor::{Child, Deadlines, Reports, SessionActor};
 use super::agent::{AgentLauncher, LaunchSpec};
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
 use super::log::{SessionLog, SessionRecord, Store, StoreError};
 use super::snapshot::{SessionState, Snapshot};
+pub use super::state::CrashBounds;
 use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
 
-/// How often a place among the running agents is looked for.
-const PLACE_ATTEMPTS: usize = 16;
 /// Commands of callers that may wait for one session; further ones wait in their own tasks.
 const COMMAND_QUEUE: usize = 16;
 
@@ -27,6 +30,8 @@ pub struct SessionSettings {
     pub max_sessions: usize,
     /// How many agents may run at once.
     pub max_running: usize,
+    /// How many agents may be started at once.
+    pub max_starting: usize,
     /// Bytes of recent events kept in memory for each session.
     pub tail_bytes: usize,
     /// Bytes of live output passed on for each tool call.
@@ -39,12 +44,18 @@ pub struct SessionSettings {
     pub allow_plan_write: bool,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
-    /// How long an agent may take to end a cancelled turn before it is killed.
-    pub cancel_grace: Duration,
+    /// How long an agent may take to end a turn that is being stopped before it is killed.
+    pub stop_grace: Duration,
+    /// How long a turn may take; zero: as long as it likes.
+    pub turn_duration: Duration,
+    /// When a session fails whose agent dies again and again.
+    pub crash: CrashBounds,
     /// After how long without a turn an agent is let go; zero: never.
     pub idle_hibernate: Duration,
     /// Batches of agent events that may wait for the session.
     pub event_queue: usize,
+    /// Turns that may wait in one session.
+    pub queued_turns: usize,
 }
 
 /// What a new session begins with.
@@ -90,9 +101,8 @@ struct Shared {
     /// How many sessions have a task, for those who wait for their end.
     count: watch::Sender<usize>,
     /// One permit for each session that may be.
-    places: Arc<Semaphore>,
-    /// One permit for each agent that may run.
-    running: Arc<Semaphore>,
+    room: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Registry {
@@ -105,11 +115,11 @@ impl Registry {
     ) -> Result<Self, StoreError> {
         let kept = store.all_sessions().await?;
         // More sessions may be kept than a lowered limit allows; none is lost, but none is added.
-        let places = Arc::new(Semaphore::new(settings.max_sessions.max(kept.len())));
-        let running = Arc::new(Semaphore::new(settings.max_running));
+        let room = Arc::new(Semaphore::new(settings.max_sessions.max(kept.len())));
+        let places = Places::new(settings.max_running, settings.max_starting);
         let sessions = Mutex::default();
         let count = watch::Sender::new(0);
-        let shared = Shared { store, launcher, settings, tasks, sessions, count, places, running };
+        let shared = Shared { store, launcher, settings, tasks, sessions, count, room, places };
         let registry = Self { shared: Arc::new(shared) };
         let mut closing = Vec::new();
         for (number, mut record, last_event_id) in kept {
@@ -119,7 +129,7 @@ impl Registry {
             {
                 *turn = whole;
             }
-            let place = Arc::clone(&registry.shared.places).try_acquire_owned().ok();
+            let place = Arc::clone(&registry.shared.room).try_acquire_owned().ok();
             let deleting = record.deleting;
             let machine = Machine::restore(record, last_event_id, registry.bounds());
             let (handle, actor) = registry.attach(machine, number, last_event_id, place);
@@ -141,42 +151,17 @@ impl Registry {
         if self.shared.tasks.soft().is_cancelled() {
             return Err(CreateError::Draining);
         }
-        let place = Arc::clone(&self.shared.places)
+        let place = Arc::clone(&self.shared.room)
             .try_acquire_owned()
             .map_err(|_| CreateError::AtCapacity("as many sessions exist as there may be (sessions.max)"))?;
-        let running = self.place_for_agent().await.ok_or(CreateError::AtCapacity(
-            "as many agents run as there may (sessions.max_running), and none is idle",
-        ))?;
+        let agents_place = self.place_for_agent().await.map_err(CreateError::AtCapacity)?;
         let record = first_record(new);
         let number = self.shared.store.create_session(record.clone()).await?;
         let machine = Machine::new(record, self.bounds());
         let (handle, actor) = self.attach(machine, number, EventId(0), Some(place));
         self.lock().insert(handle.id(), handle.clone());
-        self.shared.tasks.spawn(actor.run_new(running));
+        self.shared.tasks.spawn(actor.run_new(agents_place));
         Ok(handle)
-    }
-
-    /// A place among the running agents: a free one, else the longest idle agent's, which is let go. `None` when all
-    /// are busy.
-    pub(super) async fn place_for_agent(&self) -> Option<OwnedSemaphorePermit> {
-        let mut asked = HashSet::new();
-        for _ in 0..PLACE_ATTEMPTS {
-            if let Ok(place) = Arc::clone(&self.shared.running).try_acquire_owned() {
-                return Some(place);
-            }
-            let idle = {
-                let sessions = self.lock();
-                let idle = sessions.values().filter(|session| !asked.contains(&session.id()));
-                let idle = idle.filter_map(|session| Some((session.idle_since()?, session)));
-                idle.min_by_key(|(since, _)| *since).map(|(_, session)| session.clone())
-            }?;
-            asked.insert(idle.id());
-            // It may refuse, being busy meanwhile, or another may be faster with the place: then the next one.
-            if let Err(refusal) = idle.hibernate().await {
-                tracing::debug!(%refusal, "an idle agent was not let go");
-            }
-        }
-        None
     }
 
     /// The session's task is over.
@@ -225,7 +210,7 @@ impl Registry {
         let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE);
         let (status, status_out) = watch::channel(Status {
             state: SessionState::Starting,
-            turn: None,
+            turns: [].into(),
             start_failure: None,
             idle_since: None,
         });
@@ -251,13 +236,14 @@ impl Registry {
             event_queue: shared.settings.event_queue,
             child: Child::none(),
             reports: Reports::new(),
-            cancel_grace: shared.settings.cancel_grace,
-            cancel_until: None,
-            deadlines: Deadlines::default(),
+            stop_grace: shared.settings.stop_grace,
+            stop_until: None,
+            deadlines: Deadlines::new(shared.settings.turn_duration),
             waiting_patch: None,
             kept_since: None,
             broken: None,
             deletion: None,
+            upcoming: None,
             registry: self.clone(),
             place,
         };
@@ -271,6 +257,9 @@ impl Registry {
             pending_permissions: settings.pending_permissions,
             permission_timeout: settings.permission_timeout,
             allow_plan_write: settings.allow_plan_write,
+            turn_duration: settings.turn_duration,
+            crash: settings.crash,
+            queued_turns: settings.queued_turns,
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::agent::servers::{McpServerChoice, McpServerSummary};
 use super::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, SlashCommand};
 use super::id::{EventId, SessionId, Timestamp};
 use super::permission::Permission;
@@ -113,6 +114,9 @@ pub struct Snapshot {
     pub last_event_id: EventId,
     /// The running turn.
     pub current_turn: Option<Turn>,
+    /// The turns that wait for it, the next one first, without their prompts.
+    #[serde(default)]
+    pub queued_turns: Vec<Turn>,
     /// The plan.
     pub plan: Plan,
     /// What waits for an answer.
@@ -121,8 +125,11 @@ pub struct Snapshot {
     pub open_tool_calls: Vec<ToolCall>,
     /// Tokens and cost.
     pub usage: SessionUsage,
-    /// The extensions and whether they loaded.
+    /// The extensions and whether they loaded, tool servers among them.
     pub extensions: Vec<ExtensionStatus>,
+    /// The tool servers asked for; whether they loaded is in `extensions`.
+    #[serde(default)]
+    pub mcp_servers: Vec<McpServerSummary>,
     /// The latest notices, oldest first.
     pub notices: Vec<Notice>,
     /// The slash commands.
@@ -152,11 +159,13 @@ impl Snapshot {
             updated_at: now,
             last_event_id: EventId(0),
             current_turn: None,
+            queued_turns: Vec::new(),
             plan: Plan::default(),
             pending_permissions: Vec::new(),
             open_tool_calls: Vec::new(),
             usage: SessionUsage::default(),
             extensions: Vec::new(),
+            mcp_servers: launch.mcp_servers.iter().map(McpServerChoice::summary).collect(),
             notices: Vec::new(),
             commands: Vec::new(),
             config_options: Vec::new(),

@@ -13,6 +13,8 @@
 //!  running ◀─ prompt ─ hibernated
 //! ```
 //!
+//! A queued turn begins when those before it are over, and wakes the session like any other.
+//!
 //! A prompt to a session without an agent begins its turn at once and keeps what is to be sent until the agent is
 //! there: to callers waking is a part of the turn.
 //!
@@ -21,18 +23,25 @@
 //! committed.
 //!
 //! Architecture invariant: a turn, a tool call and a permission that were begun are ended by exactly one final event.
-//! Every way out of a turn goes through [`Machine::end_turn`], which closes what is open in it first.
+//! Every way out of a turn goes through [`Machine::end_turn`], which closes what is open in it first, or, when it was
+//! still queued, through [`Machine::end_queued`].
 
+mod crash_loop;
 mod ending;
 mod from_agent;
 mod from_callers;
 mod mode;
+mod queue;
 mod step;
+mod stopping;
 mod tool_calls;
 #[cfg(test)]
 mod tests;
 
+pub use self::crash_loop::CrashBounds;
+use self::crash_loop::CrashLoop;
 pub(super) use self::step::Step;
+use self::stopping::Stop;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -43,7 +52,6 @@ use super::id::{EventId, MessageId, PermissionId, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::DecidedBy;
 use super::snapshot::{SessionState, Snapshot};
-use super::tool_call::ToolCallStatus;
 use super::turn::{TurnError, TurnErrorClass, TurnState, TurnUsage};
 
 /// How many notices a snapshot shows.
@@ -62,6 +70,10 @@ pub(super) struct Bounds {
     pub(super) pending_permissions: usize,
     pub(super) permission_timeout: Duration,
     pub(super) allow_plan_write: bool,
+    /// How long a turn may take; zero: as long as it likes.
+    pub(super) turn_duration: Duration,
+    pub(super) crash: CrashBounds,
+    pub(super) queued_turns: usize,
 }
 
 /// The large states a session goes through; the finer ones follow from what is open.
@@ -122,8 +134,9 @@ pub(super) struct Machine {
     record: SessionRecord,
     bounds: Bounds,
     phase: Phase,
-    /// The caller who cancelled the running turn.
-    cancelled_by: Option<String>,
+    /// Why the running turn is being stopped.
+    stop: Option<Stop>,
+    crash_loop: CrashLoop,
     /// Whether a change of settings is under way.
     patching: bool,
     /// What the running turn waits to send until there is an agent, in the right mode.
@@ -147,7 +160,8 @@ impl Machine {
             record,
             bounds,
             phase: Phase::Starting,
-            cancelled_by: None,
+            stop: None,
+            crash_loop: CrashLoop::default(),
             patching: false,
             held: None,
             message: None,
@@ -189,11 +203,6 @@ impl Machine {
         &self.record
     }
 
-    /// Whether a turn is being cancelled: what its tools started is killed before its end is told.
-    pub(super) fn is_cancelling(&self) -> bool {
-        self.cancelled_by.is_some()
-    }
-
     pub(super) fn is_deleting(&self) -> bool {
         self.phase == Phase::Deleting
     }
@@ -231,13 +240,13 @@ impl Machine {
     fn state(&self) -> SessionState {
         match self.phase {
             Phase::Starting if self.record.snapshot.current_turn.is_none() => SessionState::Starting,
-            Phase::Starting if self.cancelled_by.is_some() => SessionState::Cancelling,
+            Phase::Starting if self.is_stopping() => SessionState::Cancelling,
             Phase::Starting => SessionState::Running,
             Phase::Hibernated => SessionState::Hibernated,
             Phase::Failed => SessionState::Failed,
             Phase::Deleting => self.record.snapshot.state,
-            Phase::Ready if self.record.snapshot.current_turn.is_none() => SessionState::Idle,
-            Phase::Ready if self.cancelled_by.is_some() => SessionState::Cancelling,
+            Phase::Ready if self.open_turn().is_none() => SessionState::Idle,
+            Phase::Ready if self.is_stopping() => SessionState::Cancelling,
             Phase::Ready if self.record.snapshot.pending_permissions.is_empty() => SessionState::Running,
             Phase::Ready => SessionState::AwaitingPermission,
         }
@@ -314,18 +323,6 @@ impl Machine {
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::AgentExit);
     }
 
-    /// The agent did not end a cancelled turn in time and has been ended itself.
-    pub(super) fn cancel_overdue(&mut self, step: &mut Step) {
-        self.forget_agent();
-        self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
-        self.close_tool_calls(step, ToolCallStatus::Cancelled);
-        if self.phase == Phase::Ready {
-            self.phase = Phase::Hibernated;
-            self.record.snapshot.state_reason =
-                Some("the agent did not stop when its turn was cancelled".into());
-        }
-    }
-
     /// Whether the session has an agent, or one that is being started.
     pub(super) fn has_agent(&self) -> bool {
         matches!(self.phase, Phase::Starting | Phase::Ready)
@@ -340,7 +337,8 @@ impl Machine {
 
     /// Lets the agent go, or says why not; `Ok(false)` when there is none.
     pub(super) fn hibernate(&mut self) -> Result<bool, Refusal> {
-        if let Some(turn) = self.current_turn() {
+        let next = self.open_turn().filter(|_| self.phase == Phase::Ready);
+        if let Some(turn) = self.current_turn().or(next) {
             return Err(Refusal::TurnInProgress(turn));
         }
         match self.phase {

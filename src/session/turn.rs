@@ -17,6 +17,15 @@ pub enum Prompt {
 }
 
 impl Prompt {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Blocks(blocks) => serde_json::to_vec(blocks).map_or(0, |json| json.len()),
+        }
+    }
+
     /// The content blocks that ACP's `session/prompt` takes.
     #[must_use]
     pub fn into_blocks(self) -> Vec<Value> {
@@ -27,10 +36,23 @@ impl Prompt {
     }
 }
 
+/// What becomes of a prompt while the session works on another, starts, or finds no place among the running agents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenBusy {
+    /// It is refused.
+    #[default]
+    Reject,
+    /// Its turn waits for those before it.
+    Queue,
+}
+
 /// How far a turn is. Open: callers ignore values they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnState {
+    /// It waits for those before it.
+    Queued,
     /// The agent works on it.
     Running,
     /// The agent finished it.
@@ -71,6 +93,8 @@ pub enum TurnErrorClass {
     StorageUnavailable,
     /// The agent did not start.
     StartFailed,
+    /// The turn took longer than a turn may.
+    Deadline,
 }
 
 impl TurnErrorClass {
@@ -86,9 +110,11 @@ impl TurnErrorClass {
             | Self::GatewayRestarted
             | Self::StartFailed
             | Self::StorageUnavailable => true,
-            Self::ProviderAuth | Self::ProviderRejected | Self::ProviderNotConfigured | Self::AgentError => {
-                false
-            }
+            Self::ProviderAuth
+            | Self::ProviderRejected
+            | Self::ProviderNotConfigured
+            | Self::AgentError
+            | Self::Deadline => false,
         }
     }
 }
@@ -135,7 +161,7 @@ pub struct Turn {
     pub session_id: SessionId,
     /// How far it is.
     pub state: TurnState,
-    /// What was asked. Absent in final events.
+    /// What was asked. Among a turn's events only the first has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Prompt>,
     /// The agent's last message; null until the turn has ended.
@@ -148,11 +174,11 @@ pub struct Turn {
     pub usage: Option<TurnUsage>,
     /// When the caller asked.
     pub created_at: Timestamp,
-    /// When the agent was given it.
+    /// When the agent was given it; null while it is queued.
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// Its first event.
+    /// Its first event: `turn.queued` when it had to wait, else `turn.started`.
     pub first_event_id: EventId,
     /// Its last event, once it has ended.
     pub last_event_id: Option<EventId>,

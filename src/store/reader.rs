@@ -218,6 +218,7 @@ pub(super) fn all_sessions(
     Ok(sessions)
 }
 
+/// A session that is being deleted is in no list any more: whoever has seen its last event must not find it there.
 pub(super) fn sessions(
     connection: &Connection,
     owner: Owner,
@@ -228,7 +229,8 @@ pub(super) fn sessions(
     let in_state = if state.is_some() { "s.state = ?2" } else { "?2 IS NULL" };
     let sql = format!(
         "SELECT s.record, {LAST_KEY} FROM sessions s
-         WHERE {of_owner} AND {in_state} AND s.id < ?3 ORDER BY s.id DESC LIMIT ?4"
+         WHERE {of_owner} AND {in_state} AND s.id < ?3 AND NOT coalesce(s.record ->> 'deleting', FALSE)
+         ORDER BY s.id DESC LIMIT ?4"
     );
     let mut select = connection.prepare_cached(&sql)?;
     let before = before(page.before.map(|id| id.as_uuid()));

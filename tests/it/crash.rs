@@ -258,7 +258,7 @@ async fn bring<'gander>(gander: &'gander Gander, case: &Case) -> Session<'gander
 
 #[tokio::test]
 async fn a_kill_in_every_state_leaves_one_end_each_and_sessions_that_go_on() {
-    let config = "[goose]\ncancel_grace = \"1h\"\n\
+    let config = "[cancel]\ngrace = \"1h\"\n[goose]\n\
         caller_env = [\"FAKE_AGENT_NEW\", \"FAKE_AGENT_LOAD\"]";
     let mut gander = Setup::fake().config(config).start().await;
     let mut before = Vec::new();

@@ -10,7 +10,7 @@ use crate::support::{
 /// A gander whose callers choose how their agents misbehave.
 async fn gander() -> Gander {
     let names = ["FAKE_AGENT_CANCEL", "FAKE_AGENT_EOF", "FAKE_AGENT_TERM", "FAKE_AGENT_NEW"];
-    let config = format!("[goose]\nend_grace = \"100ms\"\ncancel_grace = \"1h\"\ncaller_env = {names:?}");
+    let config = format!("[cancel]\ngrace = \"1h\"\n[goose]\nend_grace = \"100ms\"\ncaller_env = {names:?}");
     Setup::fake().config(&config).start().await
 }
 

@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
 mod architecture;
+mod backup;
 mod callers;
 mod command_line;
 mod connections;
 mod crash;
 mod ends;
+mod extensions;
+mod floor;
 mod hostile;
 mod idempotency;
 mod openapi;
@@ -16,13 +19,17 @@ mod permissions;
 mod plan;
 mod problems;
 mod process;
+mod queue;
 mod reads;
 mod replay;
 mod restart;
+mod service;
 mod sessions;
+mod stopping;
 mod storage;
 mod tickets;
 mod streams;
 mod support;
+mod tool_servers;
 mod turns;
 mod wake;

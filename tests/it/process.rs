@@ -237,7 +237,7 @@ async fn a_sweep_takes_what_was_started_since_and_nothing_else() {
     eventually("they were adopted", || spared[1..].iter().all(|tag| field(tag.running()[0], 4) == shim))
         .await;
     let since = control.snapshot().await;
-    assert_eq!(control.sweep(&since).await, 0);
+    assert_eq!(control.sweep(&since).await, (0, true));
 
     let turn = format!(
         "(setsid sleep {nested} & exec sleep {tool}) &\n(sleep {job} &)\n(env -i setsid sleep {session} &)\n\
@@ -247,7 +247,8 @@ async fn a_sweep_takes_what_was_started_since_and_nothing_else() {
     let swept = [&tool, &job, &session, &nested];
     let spared = [&server, &earlier_job, &earlier_session, &new_server];
     eventually("the turn's run", || swept.iter().chain(&spared).all(|tag| tag.sleeping() == 1)).await;
-    assert_eq!(control.sweep(&since).await, 4);
+    assert_eq!(control.background(&since).await, 4);
+    assert_eq!(control.sweep(&since).await, (4, true));
     for tag in swept {
         assert_eq!(tag.sleeping(), 0);
     }

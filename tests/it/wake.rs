@@ -171,7 +171,7 @@ async fn a_goose_that_is_killed_is_replaced_by_the_next_turn() {
 
 #[tokio::test]
 async fn a_goose_that_hears_no_cancel_is_replaced_by_the_next_turn() {
-    let gander = Setup::real().config("[goose]\ncancel_grace = \"300ms\"").start().await;
+    let gander = Setup::real().config("[cancel]\ngrace = \"300ms\"").start().await;
     let session = gander.session(&json!({"mode": "auto"})).await;
     session.turn(&says("the word is heron")).await;
     // goose waits for its model's first word; then it is stopped altogether.

@@ -30,8 +30,9 @@ use crate::session::turn::TurnErrorClass;
 /// How much one read takes at most, in bytes.
 const READ_BYTES: usize = 256 * 1024;
 /// How long, in all, the reader waits for more output when the process is gone. What the agent wrote is in the pipe
-/// already; only a process that it left behind can still write.
-const DRAIN: Duration = Duration::from_millis(200);
+/// already; only a process that it left behind can still write. Its end is to be told within 100 ms, also when such a
+/// process holds the pipe open.
+const DRAIN: Duration = Duration::from_millis(25);
 /// How much is read when the process is gone, in bytes: more than a pipe holds (1 MiB for an ordinary user).
 const DRAIN_BYTES: usize = 2 * 1024 * 1024;
 /// How long a process may live on that has closed its output or input: it is usually about to exit.
@@ -95,6 +96,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         // When a process that closed a pipe is to be gone.
         let mut overdue: Option<Instant> = None;
         loop {
+            connection.clock.run();
             tokio::select! {
                 // The end first: a flood must not hide it. Nothing is lost, since what is in the pipe is drained.
                 biased;
@@ -141,6 +143,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// Waits for the core when it is behind: the agent then waits for its pipe.
     async fn send_batch(&mut self) {
+        self.inbox.connection.clock.stand();
         let batch = std::mem::take(&mut self.inbox.batch);
         // A core that does not listen any more is about to end the agent, which must not wait for a full pipe then.
         if !batch.is_empty() && self.events.send(batch).await.is_err() {

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::guard::Guard;
 use crate::acp::{Connection, NewSession, StderrTail};
+use crate::goose::belonging;
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
-    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec,
+    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Mode,
+    Notice, Sweep, Unfit,
 };
 use crate::session::turn::TurnErrorClass;
 
@@ -18,8 +21,24 @@ use crate::session::turn::TurnErrorClass;
 pub(super) struct GooseAgent {
     pub(super) connection: Arc<Connection>,
     pub(super) control: ChildControl,
+    /// What ran when goose was ready: servers, and what they leave to themselves. None of it is a tool's.
+    at_start: DescendantSnapshot,
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
-    pub(super) mark: Arc<Mutex<DescendantSnapshot>>,
+    mark: Arc<Mutex<DescendantSnapshot>>,
+    guard: Arc<Guard>,
+}
+
+impl GooseAgent {
+    pub(super) fn new(connection: Arc<Connection>, control: ChildControl, guard: Arc<Guard>) -> Self {
+        let at_start = DescendantSnapshot::default();
+        Self { connection, control, at_start, mark: Arc::default(), guard }
+    }
+
+    /// goose is ready. A turn that it was woken for begins now, without a mark of its own.
+    pub(super) async fn note_start(&mut self) {
+        self.at_start = self.control.snapshot().await;
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = self.at_start.clone();
+    }
 }
 
 /// An agent that nobody holds, or whose start fails halfway, must not run on: the reader would keep it.
@@ -34,23 +53,36 @@ impl Agent for GooseAgent {
         self.connection.send(command)
     }
 
-    fn mark_turn(&self) -> BoxFuture<()> {
-        let (control, mark) = (self.control.clone(), Arc::clone(&self.mark));
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        let (control, mark, guard) = (self.control.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
-            let snapshot = control.snapshot().await;
+            let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), control.snapshot());
             *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+            remembers_nothing
         })
     }
 
-    fn sweep(&self) -> BoxFuture<usize> {
+    fn check_extensions(&self, mode: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>> {
+        let (connection, guard) = (Arc::clone(&self.connection), Arc::clone(&self.guard));
+        Box::pin(async move {
+            let removed = guard.tidy(&connection, None).await?;
+            let removed = removed.iter().map(|name| belonging::removed(name));
+            Ok(removed.chain(guard.belonging.warnings(mode)).collect())
+        })
+    }
+
+    fn sweep(&self) -> BoxFuture<Sweep> {
         let control = self.control.clone();
         let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Box::pin(async move { control.sweep(&mark).await })
+        Box::pin(async move {
+            let (killed, complete) = control.sweep(&mark).await;
+            Sweep { killed, complete }
+        })
     }
 
     fn background(&self) -> BoxFuture<usize> {
-        let control = self.control.clone();
-        Box::pin(async move { control.background().await })
+        let (control, at_start) = (self.control.clone(), self.at_start.clone());
+        Box::pin(async move { control.background(&at_start).await })
     }
 
     fn end(&self, grace: Duration) -> BoxFuture<()> {

@@ -1,5 +1,6 @@
 //! Finding goose, and asking it for its version once.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 use super::{GooseLauncher, failed, not_made, not_spawned};
+use crate::goose::servers::Servers;
 use crate::goose::version::{self, Version};
 use crate::process::ProcessSpec;
 use crate::session::agent::LaunchError;
@@ -17,16 +19,40 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of its answer is read, in bytes.
 const VERSION_BYTES: u64 = 4096;
 
-/// A program file as it was when its version was asked.
+/// What tells a file from a later one in its place.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct ProgramStamp {
-    path: PathBuf,
+pub(super) struct Stamp {
     inode: u64,
     length: u64,
     modified: (i64, i64),
 }
 
+impl Stamp {
+    pub(super) async fn of(path: &Path) -> io::Result<Self> {
+        let file = tokio::fs::metadata(path).await?;
+        Ok(Self { inode: file.ino(), length: file.len(), modified: (file.mtime(), file.mtime_nsec()) })
+    }
+}
+
+/// A program file as it was when it was asked something.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct ProgramStamp {
+    path: PathBuf,
+    file: Stamp,
+}
+
+impl ProgramStamp {
+    pub(super) async fn of(program: &Path) -> io::Result<Self> {
+        Ok(Self { path: program.to_owned(), file: Stamp::of(program).await? })
+    }
+}
+
 impl GooseLauncher {
+    /// The tool servers that sessions get.
+    pub(in crate::app) fn servers(&self) -> &Servers {
+        &self.shared.settings.servers
+    }
+
     /// Finds goose and looks whether it is new enough. The error is for people, without a path.
     pub(in crate::app) async fn find(&self) -> Result<(PathBuf, Version), LaunchError> {
         let Some(program) = (self.shared.settings.find_program)() else {
@@ -40,16 +66,10 @@ impl GooseLauncher {
     }
 
     async fn version_of(&self, program: &Path) -> Result<Version, LaunchError> {
-        let file = tokio::fs::metadata(program).await.map_err(|error| {
+        let stamp = ProgramStamp::of(program).await.map_err(|error| {
             tracing::error!(program = %program.display(), %error, "goose cannot be read");
             not_made("goose cannot be read: see goose.command", &error)
         })?;
-        let stamp = ProgramStamp {
-            path: program.to_owned(),
-            inode: file.ino(),
-            length: file.len(),
-            modified: (file.mtime(), file.mtime_nsec()),
-        };
         let known = self.shared.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&stamp).copied();
         if let Some(version) = known {
             return Ok(version);

@@ -26,11 +26,9 @@ impl Writer {
         self.log.commit(&[Stored { kind, turn: self.turn, json }]);
     }
 
-    fn begin_turn(&mut self, prompt: Prompt) -> TurnId {
-        let id = TurnId::new();
-        self.turn = Some(id);
-        let turn = Turn {
-            id,
+    fn turn(&self, prompt: Prompt) -> Turn {
+        Turn {
+            id: TurnId::new(),
             session_id: self.log.log.session(),
             state: TurnState::Running,
             prompt: Some(prompt),
@@ -43,12 +41,32 @@ impl Writer {
             ended_at: None,
             first_event_id: EventId(1),
             last_event_id: None,
-        };
+        }
+    }
+
+    fn begin_turn(&mut self, prompt: Prompt) -> TurnId {
+        let turn = self.turn(prompt);
+        let id = turn.id;
+        self.turn = Some(id);
         self.push(
             EventKind::TurnStarted,
             &EventBody::Turn { turn: Box::new(turn), by: Some("alice".into()) },
         );
         id
+    }
+
+    /// Queues a turn; gives it as its start tells it.
+    fn queue_turn(&self, prompt: Prompt) -> Turn {
+        let turn = self.turn(prompt);
+        self.log.store.keep_turn(turn.clone());
+        let body = EventBody::Turn { turn: Box::new(turn.clone()), by: Some("alice".into()) };
+        self.push(EventKind::TurnQueued, &body);
+        Turn { prompt: None, ..turn }
+    }
+
+    fn begin_queued(&mut self, turn: Turn) {
+        self.turn = Some(turn.id);
+        self.push(EventKind::TurnStarted, &EventBody::Turn { turn: Box::new(turn), by: None });
     }
 
     fn delta(&self, message_id: MessageId, text: &str) {
@@ -132,6 +150,37 @@ async fn what_the_agent_echoes_is_the_users() {
 }
 
 #[tokio::test]
+async fn a_queued_prompt_stands_where_the_agent_got_it() {
+    let mut writer = Writer::new();
+    writer.begin_turn(Prompt::Text("first".into()));
+    let message = MessageId::new();
+    writer.delta(message, "I am ");
+    let next = writer.queue_turn(Prompt::Text("second".into()));
+    let blocks = vec![json!({"type": "text", "text": "x".repeat(PAGE_BYTES)})];
+    let last = writer.queue_turn(Prompt::Blocks(blocks.clone()));
+    writer.queue_turn(Prompt::Text("cancelled before the agent got it".into()));
+    writer.delta(message, "at it.");
+    writer.begin_queued(next);
+    writer.delta(MessageId::new(), "Done.");
+    writer.begin_queued(last);
+    writer.delta(MessageId::new(), "Long.");
+    let page = writer.read(0, 200).await;
+    let mut messages = page.messages;
+    assert_eq!(messages.pop().unwrap().content, Some(blocks), "a page is bounded in bytes");
+    assert_eq!(
+        lines(&messages),
+        [
+            (MessageRole::User, "first"),
+            (MessageRole::Assistant, "I am at it."),
+            (MessageRole::User, "second"),
+            (MessageRole::Assistant, "Done."),
+        ]
+    );
+    let rest = writer.read(page.next_cursor.unwrap().parse().unwrap(), 200).await;
+    assert_eq!(lines(&rest.messages), [(MessageRole::Assistant, "Long.")]);
+}
+
+#[tokio::test]
 async fn a_prompt_of_blocks_is_given_as_blocks_and_as_text() {
     let mut writer = Writer::new();
     let blocks = vec![
@@ -195,13 +244,15 @@ async fn a_page_is_bounded_in_bytes() {
     assert_eq!(writer.read_all(200).await.len(), 2);
 }
 
-#[test]
-fn an_event_that_cannot_be_read_is_passed_over() {
-    let mut page = MessagePage::new(10);
+#[tokio::test]
+async fn an_event_that_cannot_be_read_is_passed_over() {
+    let mut writer = Writer::new();
     for json in
         ["", "{}", "[]", r#"{"type":"message.delta","time":"2026-01-01T00:00:00.000Z","turn_id":null}"#]
     {
-        assert_eq!(page.offer(EventId(1), json.as_bytes()), Room::Left);
+        let json = json.as_bytes().to_vec();
+        writer.log.commit(&[Stored { kind: EventKind::MessageDelta, turn: None, json }]);
     }
-    assert!(page.messages.is_empty());
+    writer.begin_turn(Prompt::Text("hello".into()));
+    assert_eq!(lines(&writer.read(0, 10).await.messages), [(MessageRole::User, "hello")]);
 }

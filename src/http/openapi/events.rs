@@ -87,7 +87,8 @@ fn body(kind: EventKind, event: ObjectBuilder) -> ObjectBuilder {
             let event = with(event, "state", reference::<SessionState>());
             with(event, "reason", described(nullable(Type::String), "Why, for people."))
         }
-        EventKind::TurnStarted
+        EventKind::TurnQueued
+        | EventKind::TurnStarted
         | EventKind::TurnCompleted
         | EventKind::TurnFailed
         | EventKind::TurnCancelled

@@ -125,7 +125,8 @@ fn full_body(kind: EventKind) -> EventBody {
             EventBody::Session { session: Box::default() }
         }
         EventKind::SessionState => EventBody::State { state: SessionState::Idle, reason: None },
-        EventKind::TurnStarted
+        EventKind::TurnQueued
+        | EventKind::TurnStarted
         | EventKind::TurnCompleted
         | EventKind::TurnFailed
         | EventKind::TurnCancelled

@@ -1,13 +1,15 @@
 //! What callers may say about a session, checked.
 
+mod extensions;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
+use self::extensions::{Names, NamesSchema};
+use super::servers::{AskedServer, AskedServerSchema};
 use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
@@ -25,48 +27,11 @@ const METADATA_KEY_BYTES: usize = 128;
 const METADATA_VALUE_BYTES: usize = 4_096;
 /// Bytes of the name of a provider, a model or an extension.
 const NAME_BYTES: usize = 256;
-/// Names in a list of extensions.
-const NAMES: usize = 100;
 /// Bytes of an environment variable's value.
 const ENV_VALUE_BYTES: usize = 16 * 1024;
 
 /// What is wrong with a body.
 type Faults = Vec<FieldError>;
-
-/// A list of names, or text with commas.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::http) struct Names(Vec<String>);
-
-impl<'de> Deserialize<'de> for Names {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ListOrText;
-
-        impl<'de> Visitor<'de> for ListOrText {
-            type Value = Names;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of names or text with commas")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Names, E> {
-                if text.trim().is_empty() {
-                    return Ok(Names::default());
-                }
-                Ok(Names(text.split(',').map(|name| name.trim().to_owned()).collect()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Names, A::Error> {
-                let mut names = Vec::new();
-                while let Some(name) = list.next_element::<String>()? {
-                    names.push(name.trim().to_owned());
-                }
-                Ok(Names(names))
-            }
-        }
-
-        deserializer.deserialize_any(ListOrText)
-    }
-}
 
 /// A new session. Every field may be left out.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
@@ -96,25 +61,29 @@ pub struct CreateSession {
     /// Extensions to be without, besides the gateway's list.
     #[schema(value_type = Option<NamesSchema>)]
     disabled_extensions: Option<Names>,
+    /// Extensions, and servers, without which the session is not to be: when one of them does not load, it is not made
+    /// (424), and later its turns fail.
+    #[schema(value_type = Option<NamesSchema>)]
+    require_extensions: Option<Names>,
     /// Environment variables of the agent; only names that the gateway's owner has left to callers.
     #[schema(example = json!({"GOOSE_MAX_TURNS": "40"}))]
     env: Option<BTreeMap<String, String>>,
-}
-
-/// Names, as a list or as text with commas.
-#[derive(ToSchema)]
-#[serde(untagged)]
-#[schema(as = Names)]
-#[expect(dead_code, reason = "only describes what `Names` reads")]
-pub(in crate::http) enum NamesSchema {
-    List(Vec<String>),
-    Text(String),
+    /// The tool servers (MCP) to have: the gateway's by their names, and the caller's own as far as the gateway's owner
+    /// lets callers bring some. Left out: all of the gateway's.
+    #[schema(value_type = Option<Vec<AskedServerSchema>>, max_items = 32)]
+    mcp_servers: Option<Vec<AskedServer>>,
 }
 
 impl CreateSession {
     /// The directory asked for.
     pub(super) fn cwd(&self) -> Option<&str> {
         self.cwd.as_deref()
+    }
+
+    /// Whether it names an extension that the gateway does not know of before it has asked the agent's program.
+    pub(super) fn names_unknown_extension(&self, host: &dyn HostFacts) -> bool {
+        let names = [&self.builtins, &self.disabled_extensions];
+        names.into_iter().flatten().any(|names| names.has_unknown(host))
     }
 
     /// The session to make, but for its directory.
@@ -138,10 +107,13 @@ impl CreateSession {
             self.builtins.inspect(|names| check.extensions("builtins", &names.0, ExtensionWish::Have, host));
         let disabled = self.disabled_extensions.unwrap_or_default();
         check.extensions("disabled_extensions", &disabled.0, ExtensionWish::BeWithout, host);
+        let required = self.require_extensions.unwrap_or_default();
+        check.required(&required.0);
         let env = self.env.unwrap_or_default();
         for (name, value) in &env {
             check.env(name, value, settings);
         }
+        let mcp_servers = check.servers(self.mcp_servers, host);
         // The gateway's model belongs to the gateway's provider.
         let default_model = settings
             .default_model
@@ -156,7 +128,9 @@ impl CreateSession {
                 model: model.or(default_model),
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
+                require_extensions: required.0,
                 env,
+                mcp_servers,
                 ..LaunchSpec::new(mode)
             },
         })
@@ -240,12 +214,12 @@ impl PatchSession {
 
 /// Collects everything that is wrong with a body, so that callers need not find one fault after the other.
 #[derive(Default)]
-struct Check {
+pub(super) struct Check {
     faults: Faults,
 }
 
 impl Check {
-    fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
+    pub(super) fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
         self.faults.push(FieldError::new(pointer, detail));
     }
 
@@ -303,32 +277,13 @@ impl Check {
         }
     }
 
-    fn extensions(&mut self, field: &str, names: &[String], wish: ExtensionWish, host: &dyn HostFacts) {
-        if names.len() > NAMES {
-            self.refuse(format!("/{field}"), format!("must not have more than {NAMES} names"));
-            return;
-        }
-        for (index, name) in names.iter().enumerate() {
-            // They become part of a command line: a name never looks like an option, or like two names.
-            let sane = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-            if name.is_empty() || name.len() > NAME_BYTES || name.starts_with('-') || !sane {
-                let detail = "must be an extension's name: letters, digits, _, - and . only";
-                self.refuse(format!("/{field}/{index}"), detail);
-            } else if let Err(refusal) = host.check_extension(name, wish) {
-                self.refuse(format!("/{field}/{index}"), format!("{name}: {refusal}"));
-            }
-        }
-    }
-
     fn env(&mut self, name: &str, value: &str, settings: &HttpSettings) {
         let pointer = format!("/env/{}", pointer_token(name));
-        let allowed = settings.caller_env.iter().any(|allowed| match allowed.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == allowed,
-        });
-        let sane = !name.is_empty() && !name.contains(['=', '\0']);
-        if !allowed || !sane {
-            self.refuse(pointer, "is not among the variables that this gateway leaves to callers");
+        if !settings.caller_env.iter().any(|allowed| allowed == name) {
+            self.refuse(
+                pointer,
+                format!("{name}: is not among the variables that this gateway leaves to callers"),
+            );
         } else if value.len() > ENV_VALUE_BYTES || value.contains('\0') {
             self.refuse(
                 pointer,

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Child, Finished, Next, SessionActor};
 use crate::session::agent::{
-    AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchedAgent, Notice, NoticeLevel,
+    AgentCommand, AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchedAgent, Notice, NoticeLevel,
 };
 use crate::session::handle::Refusal;
 use crate::session::id::Timestamp;
@@ -19,10 +19,10 @@ impl SessionActor {
     /// Makes sure of a place among the running agents, should one have to be started.
     pub(super) async fn take_place(&mut self) -> Result<(), Refusal> {
         // First, so that what is refused anyway holds no place and has no other agent let go.
-        self.machine.refuse_while_busy()?;
-        if !self.machine.has_agent() && self.child.permit.is_none() {
+        self.machine.refuse_work(Timestamp::now())?;
+        if !self.machine.has_agent() && self.child.place.is_none() {
             let place = self.registry.place_for_agent().await;
-            self.child.permit = Some(place.ok_or(Refusal::AtCapacity)?);
+            self.child.place = Some(place.map_err(Refusal::AtCapacity)?);
         }
         Ok(())
     }
@@ -30,7 +30,18 @@ impl SessionActor {
     /// Gives back the place of an agent that is not to be started after all.
     pub(super) fn give_back_unused_place(&mut self) {
         if !self.machine.has_agent() {
-            self.child.permit = None;
+            self.child.place = None;
+        }
+    }
+
+    pub(super) fn send_commands(&self, commands: Vec<AgentCommand>) {
+        for command in commands {
+            let Some(agent) = &self.child.agent else { break };
+            if agent.send(command).is_err() {
+                // The adapter gives such an agent up and tells its end as an event.
+                tracing::warn!(session = %self.log.session(), "the agent takes no commands");
+                break;
+            }
         }
     }
 
@@ -41,7 +52,7 @@ impl SessionActor {
         self.child = Child {
             events,
             cancel: cancel.clone(),
-            permit: self.child.permit.take(),
+            place: self.child.place.take(),
             launching: true,
             listening: true,
             ..Child::none()
@@ -50,7 +61,7 @@ impl SessionActor {
         let launch = self.launcher.launch(
             self.log.session(),
             record.launch.clone(),
-            record.resume.clone(),
+            record.resume(),
             events_in,
             cancel,
         );
@@ -70,6 +81,9 @@ impl SessionActor {
 
     pub(super) async fn launched(&mut self, result: Result<LaunchedAgent, LaunchError>) -> Next {
         self.child.launching = false;
+        if let Some(place) = &mut self.child.place {
+            place.started();
+        }
         let mut step = Step::new(Timestamp::now());
         let failure = match result {
             Ok(LaunchedAgent { agent, facts, resume, notices }) => {
@@ -113,12 +127,16 @@ impl SessionActor {
                     self.agent_gone();
                 }
                 AgentEvent::PromptFinished { turn, .. }
-                    if self.machine.is_cancelling() && self.machine.current_turn() == Some(turn) =>
+                    if self.machine.is_stopping() && self.machine.current_turn() == Some(turn) =>
                 {
                     // Before the end is told, so that a caller who sees it can rely on it, and so that nothing of the
                     // next turn is taken for this one's.
-                    self.sweep(&mut step).await;
-                    self.machine.agent_event(&mut step, event);
+                    if self.sweep(&mut step).await {
+                        self.machine.agent_event(&mut step, event);
+                    } else {
+                        self.stop_by_force(&mut step).await;
+                        break;
+                    }
                 }
                 event => self.machine.agent_event(&mut step, event),
             }
@@ -140,27 +158,6 @@ impl SessionActor {
             return Next::GoOn;
         }
         self.agent_events(vec![AgentEvent::Exited(exit)]).await
-    }
-
-    async fn sweep(&mut self, step: &mut Step) {
-        let Some(agent) = &self.child.agent else { return };
-        let killed = agent.sweep().await;
-        if killed > 0 {
-            let message = format!("{killed} processes that the cancelled turn had started were killed");
-            let code = "processes-killed".into();
-            self.machine.notice(step, Notice { level: NoticeLevel::Info, code, message });
-        }
-    }
-
-    /// The agent did not end a cancelled turn in time: it is ended, with all that it started, and the next turn wakes
-    /// another. Measured: goose does not hear a cancel before its model's first answer, and not while it retries.
-    pub(super) async fn cancel_overdue(&mut self) -> Next {
-        self.cancel_until = None;
-        tracing::warn!(session = %self.log.session(), "the agent did not end a cancelled turn in time: it is killed");
-        self.end_agent(Duration::ZERO).await;
-        let mut step = Step::new(Timestamp::now());
-        self.machine.cancel_overdue(&mut step);
-        self.finish_step(step).await
     }
 
     /// When the agent is to be let go for having nothing to do.
@@ -199,7 +196,7 @@ impl SessionActor {
     }
 
     pub(super) fn agent_gone(&mut self) {
-        self.child.permit = None;
+        self.child.place = None;
         if let Some(agent) = self.child.agent.take() {
             // What it started is killed by its shim; waiting for that is nobody's business here.
             let end = agent.end(Duration::ZERO);

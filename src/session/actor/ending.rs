@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::storage::Waiting;
 use super::{Child, Finished, Next, SessionActor};
+use crate::session::agent::Unfit;
 use crate::session::id::Timestamp;
 use crate::session::log::StoreError;
 use crate::session::snapshot::SessionState;
@@ -19,7 +20,7 @@ impl SessionActor {
             self.log.failed();
             self.status.send_modify(|status| {
                 status.state = SessionState::Failed;
-                status.turn = None;
+                status.turns = [].into();
                 status.idle_since = None;
             });
         }
@@ -52,6 +53,15 @@ impl SessionActor {
         }
         // With what it had said and nobody has taken yet: that would open again what is closed now.
         self.child = Child::none();
+    }
+
+    /// The agent would do things unasked: it is ended, and the session has failed.
+    pub(super) async fn give_up_agent(&mut self, unfit: &Unfit) -> Next {
+        tracing::error!(session = %self.log.session(), %unfit, "the agent must not go on: it is ended");
+        self.end_agent(Duration::ZERO).await;
+        let mut step = Step::new(Timestamp::now());
+        self.machine.agent_unfit(&mut step, unfit);
+        self.finish_step(step).await
     }
 
     pub(super) async fn finish_delete(&mut self, by: &str) -> Result<(), StoreError> {

@@ -2,8 +2,8 @@
 
 use tokio::sync::oneshot;
 
-use super::{Finished, Next, SessionActor};
-use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode};
+use super::{Finished, ModeSet, Next, SessionActor};
+use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode, Notice};
 use crate::session::handle::{Refusal, Reply, SessionPatch};
 use crate::session::id::Timestamp;
 use crate::session::snapshot::Snapshot;
@@ -18,7 +18,7 @@ impl SessionActor {
         patch: SessionPatch,
         reply: Reply<Snapshot>,
     ) -> Next {
-        let begun = self.take_place().await.and_then(|()| self.machine.begin_patch());
+        let begun = self.take_place().await.and_then(|()| self.machine.begin_patch(Timestamp::now()));
         if let Err(refusal) = begun {
             let _ = reply.send(Err(refusal));
             return Next::GoOn;
@@ -47,7 +47,10 @@ impl SessionActor {
         let before = self.machine.settings();
         let reports = self.reports.sender.clone();
         self.tasks.spawn(async move {
-            let result = change(&*agent, before, &patch).await;
+            let result = match (change(&*agent, before, &patch).await, patch.mode) {
+                (Ok(()), Some(mode)) => agent.check_extensions(mode).await.map_err(Refusal::Unfit),
+                (result, _) => result.map(|()| Vec::new()),
+            };
             let _ = reports.send(Finished::Patch { by, patch, reply, result }).await;
         });
     }
@@ -57,13 +60,24 @@ impl SessionActor {
         by: String,
         patch: &SessionPatch,
         reply: Reply<Snapshot>,
-        result: Result<(), Refusal>,
+        result: Result<Vec<Notice>, Refusal>,
     ) -> Next {
         let mut step = Step::new(Timestamp::now());
         let result = match result {
-            Ok(()) => self.machine.apply_patch(&mut step, by, patch),
+            Ok(notices) => {
+                let applied = self.machine.apply_patch(&mut step, by, patch);
+                for notice in notices {
+                    self.machine.notice(&mut step, notice);
+                }
+                applied
+            }
             Err(refusal) => {
                 self.machine.abandon_patch();
+                if let Refusal::Unfit(unfit) = &refusal {
+                    let next = self.give_up_agent(unfit).await;
+                    self.answer_when_committed(reply, Err(refusal)).await;
+                    return next;
+                }
                 Err(refusal)
             }
         };
@@ -82,17 +96,26 @@ impl SessionActor {
         self.tasks.spawn(async move {
             let result = match agent {
                 // An option's answer says what is set now; that of `SetMode` says nothing.
-                Some(agent) => set_option(&*agent, "mode", mode.as_str()).await,
+                Some(agent) => match set_option(&*agent, "mode", mode.as_str()).await {
+                    Ok(()) => Ok(agent.check_extensions(mode).await),
+                    Err(failure) => Err(failure),
+                },
                 None => Err(gone()),
             };
             let _ = reports.send(Finished::Mode { mode, result }).await;
         });
     }
 
-    pub(super) async fn mode_set(&mut self, mode: Mode, result: Result<(), AgentFailure>) -> Next {
+    pub(super) async fn mode_set(&mut self, mode: Mode, result: ModeSet) -> Next {
         let mut step = Step::new(Timestamp::now());
         match result {
-            Ok(()) => self.machine.mode_set(&mut step, mode),
+            Ok(Ok(notices)) => {
+                for notice in notices {
+                    self.machine.notice(&mut step, notice);
+                }
+                self.machine.mode_set(&mut step, mode);
+            }
+            Ok(Err(unfit)) => return self.give_up_agent(&unfit).await,
             Err(failure) => {
                 if self.machine.mode_not_set(&mut step, &failure) {
                     tracing::error!(session = %self.log.session(), %failure, "the agent cannot be set to the mode it has to be in: it is ended");

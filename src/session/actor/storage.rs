@@ -4,7 +4,8 @@
 //! nothing is told that is not in the log. Callers are told at once that nothing new is begun. Only a deletion goes on,
 //! since it makes room.
 
-use super::{Next, SessionActor};
+use super::queue::Admission;
+use super::{Next, SessionActor, sleep_until};
 use crate::session::handle::{Command, Refusal, Reply};
 use crate::session::id::{EventId, Timestamp, TurnId};
 use crate::session::log::{Append, StoreError, StoreFuture};
@@ -53,6 +54,7 @@ impl SessionActor {
     ) -> Result<(), StoreError> {
         let mut trouble = self.store.trouble();
         let hard = self.tasks.hard().clone();
+        let mut stop_until = self.stop_until.filter(|_| self.machine.is_stopping());
         loop {
             let error = trouble.borrow_and_update().clone();
             let patient = waiting == Waiting::ForRoom && !self.machine.is_deleting() && !hard.is_cancelled();
@@ -66,6 +68,11 @@ impl SessionActor {
                 }
                 Ok(()) = trouble.changed() => {}
                 () = hard.cancelled(), if is_unwell => {}
+                () = sleep_until(stop_until), if stop_until.is_some() => {
+                    // Its end cannot be told yet, but nothing of it runs on.
+                    stop_until = None;
+                    self.kill_agent();
+                }
                 Some(command) = self.commands.recv(), if is_unwell => match command {
                     deletion @ Command::Delete { .. } => {
                         self.deletion = Some(deletion);
@@ -81,22 +88,33 @@ impl SessionActor {
         self.store.trouble().borrow().clone().unwrap_or_else(|| StoreError::Unavailable("it was full".into()))
     }
 
-    /// Begins a turn, unless nothing can be written. When that turns out only now, the turn ends at once: its caller
-    /// is told that it was not begun, so it must not run later.
-    pub(super) async fn begin_turn(&mut self, by: String, prompt: Prompt, reply: Reply<Turn>) -> Next {
+    /// Begins or queues a turn, unless nothing can be written. When that turns out only now, the turn ends at once: its
+    /// caller is told that it was not begun, so it must not run later.
+    pub(super) async fn begin_turn(
+        &mut self,
+        by: String,
+        prompt: Prompt,
+        admission: Admission,
+        reply: Reply<Turn>,
+    ) -> Next {
         let trouble = self.store.trouble().borrow().clone();
         if let Some(error) = trouble {
             let _ = reply.send(Err(Refusal::Store(error)));
             return Next::GoOn;
         }
         let mut step = Step::new(Timestamp::now());
-        let result = self.machine.prompt(&mut step, TurnId::new(), by, prompt);
-        if result.is_err() {
-            return self.finish_command(step, reply, result).await;
-        }
-        if let Some(agent) = &self.child.agent {
-            agent.mark_turn().await;
-        }
+        let admitted = match admission {
+            Admission::AtOnce => self.machine.prompt(&mut step, TurnId::new(), by, prompt),
+            Admission::Queued => self.machine.queue(&mut step, TurnId::new(), by, prompt),
+        };
+        let turn = match admitted {
+            Ok(turn) => turn,
+            refused => return self.finish_command(step, reply, refused).await,
+        };
+        let unfit = match &self.child.agent {
+            Some(agent) if admission == Admission::AtOnce => agent.prepare_turn().await.err(),
+            _ => None,
+        };
         let commands = std::mem::take(&mut step.commands);
         let (start_agent, set_mode) = (std::mem::take(&mut step.start_agent), step.set_mode.take());
         let begun = match self.append(&mut step).await {
@@ -105,17 +123,24 @@ impl SessionActor {
         };
         let mut step = Step::new(Timestamp::now());
         match begun {
-            Ok(()) => {
-                step.commands = commands;
-                step.start_agent = start_agent;
-                step.set_mode = set_mode;
-                self.finish_command(step, reply, result).await
-            }
+            Ok(()) => match unfit {
+                Some(unfit) => {
+                    let next = self.give_up_agent(&unfit).await;
+                    self.answer_when_committed(reply, Ok(turn)).await;
+                    next
+                }
+                None => {
+                    step.commands = commands;
+                    step.start_agent = start_agent;
+                    step.set_mode = set_mode;
+                    self.finish_command(step, reply, Ok(turn)).await
+                }
+            },
             Err(error @ StoreError::Unavailable(_)) if self.deletion.is_none() => {
                 let _ = reply.send(Err(Refusal::Store(error)));
-                self.machine.not_begun(&mut step);
+                self.machine.not_begun(&mut step, turn);
                 if start_agent {
-                    self.child.permit = None;
+                    self.child.place = None;
                 }
                 self.finish_step(step).await
             }

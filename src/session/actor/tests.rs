@@ -2,6 +2,8 @@
 
 mod doubles;
 mod permissions;
+mod queued;
+mod stopping;
 
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
 use crate::session::tool_call::ToolCall;
-use crate::session::turn::{Prompt, Turn, TurnState};
+use crate::session::turn::{Prompt, Turn, TurnState, WhenBusy};
 use doubles::{Commits, World};
 
 async fn until(session: &SessionHandle, state: SessionState) {
@@ -19,7 +21,7 @@ async fn until(session: &SessionHandle, state: SessionState) {
 }
 
 async fn prompt(session: &SessionHandle) -> Result<Turn, Refusal> {
-    session.prompt("alice", Prompt::Text("go".into())).await
+    session.prompt("alice", Prompt::Text("go".into()), WhenBusy::Reject).await
 }
 
 fn title(text: &str) -> SessionPatch {
@@ -72,7 +74,7 @@ async fn a_session_whose_launcher_panics_can_be_deleted_meanwhile() {
 
 #[tokio::test]
 async fn an_agent_that_does_not_heed_a_cancel_is_ended_and_its_last_words_open_nothing() {
-    let mut world = World::new(|settings| settings.cancel_grace = Duration::ZERO).await;
+    let mut world = World::new(|settings| settings.stop_grace = Duration::ZERO).await;
     let (session, agent) = world.ready().await;
     let turn = prompt(&session).await.unwrap();
     // While the actor waits for the store, the agent begins a call that nobody will hear the end of.
@@ -133,6 +135,29 @@ async fn without_an_idle_agent_there_is_no_place() {
     let failing = world.create().await.unwrap();
     world.launch().await.fail();
     failing.started().await.unwrap().unwrap_err();
+    world.ready().await;
+}
+
+#[tokio::test]
+async fn no_more_agents_are_started_at_once_than_may_be() {
+    let mut world = World::new(|settings| settings.max_starting = 1).await;
+    let (hibernated, _agent) = world.ready().await;
+    hibernated.hibernate().await.unwrap();
+    let _starting = world.create().await.unwrap();
+    let launch = world.launch().await;
+    assert!(
+        matches!(world.create().await, Err(CreateError::AtCapacity(why)) if why.contains("max_starting"))
+    );
+    assert!(matches!(prompt(&hibernated).await, Err(Refusal::AtCapacity(_))));
+    let queued = hibernated.prompt("alice", Prompt::Text("go".into()), WhenBusy::Queue).await.unwrap();
+    assert_eq!(queued.state, TurnState::Queued);
+    assert!(world.launches.is_empty());
+    // A start that fails gives its place back as well.
+    launch.fail();
+    let mut agent = world.launch().await.succeed();
+    assert!(
+        matches!(agent.commands.recv().await, Some(AgentCommand::Prompt { turn, .. }) if turn == queued.id)
+    );
     world.ready().await;
 }
 

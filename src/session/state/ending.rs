@@ -1,12 +1,13 @@
 //! How turns, tool calls and permissions end: each exactly once, whatever dies.
 
+use super::stopping::Stop;
 use super::{Machine, Phase, Step};
-use crate::session::agent::{AgentCommand, AgentOption, PermissionReply};
+use crate::session::agent::{AgentCommand, AgentOption, PermissionReply, Unfit};
 use crate::session::event::{EventBody, EventKind};
 use crate::session::id::PermissionId;
 use crate::session::permission::{DecidedBy, Decision, Outcome, Permission, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
-use crate::session::turn::{Turn, TurnError, TurnState};
+use crate::session::turn::{Turn, TurnError, TurnErrorClass, TurnState};
 
 impl Machine {
     /// Ends whatever is open, since there is no agent any more.
@@ -21,6 +22,22 @@ impl Machine {
         if matches!(self.phase, Phase::Starting | Phase::Ready) {
             self.phase = Phase::Hibernated;
             self.record.snapshot.state_reason = Some(error.message.clone());
+        }
+    }
+
+    /// The agent was ended, since it would have done things unasked.
+    pub(in crate::session) fn agent_unfit(&mut self, step: &mut Step, unfit: &Unfit) {
+        let error = TurnError {
+            class: TurnErrorClass::AgentError,
+            message: unfit.to_string(),
+            retryable: TurnErrorClass::AgentError.is_retryable(),
+        };
+        self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::AgentExit);
+        self.close_tool_calls(step, ToolCallStatus::Cancelled);
+        self.forget_agent();
+        if self.phase == Phase::Ready {
+            self.phase = Phase::Failed;
+            self.record.snapshot.state_reason = Some(unfit.to_string());
         }
     }
 
@@ -41,24 +58,33 @@ impl Machine {
         turn.error = error;
         turn.text = (!self.turn_text.is_empty()).then(|| std::mem::take(&mut self.turn_text));
         turn.usage = self.turn_usage.take();
-        turn.ended_at = Some(step.now);
-        turn.last_event_id = Some(self.record.snapshot.last_event_id.next());
-        let kind = match state {
-            TurnState::Running | TurnState::Completed => EventKind::TurnCompleted,
-            TurnState::Failed => EventKind::TurnFailed,
-            TurnState::Cancelled => EventKind::TurnCancelled,
-            TurnState::Interrupted => EventKind::TurnInterrupted,
+        let by = match self.stop.take() {
+            Some(Stop::Cancelled { by }) => Some(by),
+            Some(Stop::Deadline) | None => None,
         };
-        let told = Turn { prompt: None, ..turn.clone() };
-        let by = self.cancelled_by.take();
-        self.push(step, kind, EventBody::Turn { turn: Box::new(told), by });
-        step.put_turn(turn);
-        step.session_changed = true;
+        self.tell_end(step, turn, by);
         self.record.snapshot.current_turn = None;
         self.held = None;
         self.message = None;
         self.turn_text.clear();
         self.ended_calls.clear();
+    }
+
+    /// A turn's last event, and its record.
+    pub(super) fn tell_end(&mut self, step: &mut Step, mut turn: Turn, by: Option<String>) -> Turn {
+        turn.ended_at = Some(step.now);
+        turn.last_event_id = Some(self.record.snapshot.last_event_id.next());
+        let kind = match turn.state {
+            TurnState::Queued | TurnState::Running | TurnState::Completed => EventKind::TurnCompleted,
+            TurnState::Failed => EventKind::TurnFailed,
+            TurnState::Cancelled => EventKind::TurnCancelled,
+            TurnState::Interrupted => EventKind::TurnInterrupted,
+        };
+        let told = Turn { prompt: None, ..turn.clone() };
+        self.push_in(step, kind, Some(turn.id), EventBody::Turn { turn: Box::new(told), by });
+        step.put_turn(turn.clone());
+        step.session_changed = true;
+        turn
     }
 
     pub(super) fn close_tool_calls(&mut self, step: &mut Step, status: ToolCallStatus) {

@@ -16,6 +16,9 @@ use crate::session::snapshot::AgentSummary;
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::{Cost, TurnError, TurnState};
 
+/// How much of the agent's standard error a turn's error carries, in bytes; the notice has all that was kept.
+const TURN_STDERR_BYTES: usize = 2048;
+
 impl Machine {
     /// The agent is ready for prompts.
     pub(in crate::session) fn started(
@@ -156,12 +159,12 @@ impl Machine {
 
     fn permission_requested(&mut self, step: &mut Step, request: AgentPermissionRequest) {
         let AgentPermissionRequest { reply, tool_call, options, plan_write } = request;
-        if plan_write && self.bounds.allow_plan_write && self.cancelled_by.is_none() {
+        if plan_write && self.bounds.allow_plan_write && !self.is_stopping() {
             let answer = choose_option(&options, Decision::Allow);
             step.commands.push(AgentCommand::AnswerPermission { reply, answer });
             return;
         }
-        let Some(turn_id) = self.current_turn().filter(|_| self.cancelled_by.is_none()) else {
+        let Some(turn_id) = self.current_turn().filter(|_| !self.is_stopping()) else {
             // Nobody can want what it asks for any more.
             step.commands.push(AgentCommand::AnswerPermission { reply, answer: PermissionReply::Cancelled });
             return;
@@ -283,10 +286,10 @@ impl Machine {
         if self.current_turn() != Some(turn) {
             return;
         }
-        if self.cancelled_by.is_some() {
-            // A turn that a caller cancelled ends cancelled, also when the agent was done at that moment.
-            let stop_reason = Some("cancelled".to_owned());
-            return self.end_turn(step, TurnState::Cancelled, stop_reason, None, &DecidedBy::Cancel);
+        self.forget_deaths();
+        if self.is_stopping() {
+            // Also when the agent was done at that moment.
+            return self.end_stopped_turn(step);
         }
         match result {
             Ok(reason) if reason == "cancelled" => {
@@ -313,9 +316,27 @@ impl Machine {
         }
         // There is nobody left to answer.
         self.replies.clear();
-        let error = TurnError { class: exit.class, message, retryable: true };
+        // A turn that was being stopped ends as it was to.
+        self.end_stopped_turn(step);
+        let had_agent = matches!(self.phase, Phase::Starting | Phase::Ready);
+        let error =
+            TurnError { class: exit.class, message: with_tail(&message, &exit.stderr_tail), retryable: true };
         self.agent_lost(step, &error, &DecidedBy::AgentExit);
+        if had_agent {
+            self.record.snapshot.state_reason = Some(message);
+            if let Some(reason) = self.count_death(step.now, &exit.how) {
+                self.phase = Phase::Failed;
+                self.record.snapshot.state_reason = Some(reason);
+            }
+        }
     }
+}
+
+/// The message with the end of what the agent wrote to its standard error, as much as a turn may carry.
+fn with_tail(message: &str, stderr_tail: &str) -> String {
+    let tail = stderr_tail.trim_end();
+    let tail = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(TURN_STDERR_BYTES))..];
+    if tail.is_empty() { message.to_owned() } else { format!("{message}\n{tail}") }
 }
 
 fn add(sum: &mut Option<u64>, more: Option<u64>) {

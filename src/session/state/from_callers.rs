@@ -1,10 +1,11 @@
 //! What callers ask of a session.
 
+use super::stopping::Stop;
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, Mode};
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::handle::{Refusal, SessionPatch};
-use crate::session::id::{PermissionId, TurnId};
+use crate::session::id::{PermissionId, Timestamp, TurnId};
 use crate::session::permission::{Answer, DecidedBy, Outcome, Permission, PermissionState};
 use crate::session::tool_call::ToolCallStatus;
 use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
@@ -18,82 +19,71 @@ impl Machine {
         by: String,
         prompt: Prompt,
     ) -> Result<Turn, Refusal> {
-        self.refuse_while_busy()?;
-        if let Some(turn) = self.current_turn() {
-            return Err(Refusal::TurnInProgress(turn));
-        }
-        let turn = Turn {
+        self.refuse_prompt(step.now)?;
+        let turn =
+            Turn { state: TurnState::Running, started_at: Some(step.now), ..self.asked(step, id, prompt) };
+        self.begin(step, turn.clone(), turn.clone(), Some(by));
+        Ok(turn)
+    }
+
+    /// Why no turn can begin now.
+    pub(in crate::session) fn refuse_prompt(&self, now: Timestamp) -> Result<(), Refusal> {
+        self.refuse_work(now)?;
+        self.open_turn().map_or(Ok(()), |turn| Err(Refusal::TurnInProgress(turn)))
+    }
+
+    /// A turn as it was asked for.
+    pub(super) fn asked(&self, step: &Step, id: TurnId, prompt: Prompt) -> Turn {
+        Turn {
             id,
             session_id: self.record.snapshot.id,
-            state: TurnState::Running,
-            prompt: Some(prompt.clone()),
+            state: TurnState::Queued,
+            prompt: Some(prompt),
             text: None,
             stop_reason: None,
             error: None,
             usage: None,
             created_at: step.now,
-            started_at: Some(step.now),
+            started_at: None,
             ended_at: None,
             first_event_id: self.record.snapshot.last_event_id.next(),
             last_event_id: None,
-        };
-        self.record.snapshot.current_turn = Some(turn.clone());
+        }
+    }
+
+    /// Begins a turn, `told` in its event: the agent gets the prompt now, or when there is one.
+    pub(super) fn begin(&mut self, step: &mut Step, turn: Turn, told: Turn, by: Option<String>) {
+        let content = turn.prompt.clone().map(Prompt::into_blocks).unwrap_or_default();
+        let command = AgentCommand::Prompt { turn: turn.id, content };
+        step.put_turn(turn.clone());
+        self.record.snapshot.current_turn = Some(turn);
         self.message = None;
         step.session_changed = true;
-        self.push(
-            step,
-            EventKind::TurnStarted,
-            EventBody::Turn { turn: Box::new(turn.clone()), by: Some(by) },
-        );
-        step.put_turn(turn.clone());
-        let command = AgentCommand::Prompt { turn: id, content: prompt.into_blocks() };
+        self.push(step, EventKind::TurnStarted, EventBody::Turn { turn: Box::new(told), by });
         if self.phase == Phase::Ready {
             self.send_in_mode(step, command);
         } else {
             self.held = Some(command);
             self.start(step);
         }
-        Ok(turn)
     }
 
-    /// Ends a turn that was begun and could not be written down in time: the agent never hears of it.
-    pub(in crate::session) fn not_begun(&mut self, step: &mut Step) {
+    /// Ends a turn that was begun or queued and could not be written down in time: the agent never hears of it.
+    pub(in crate::session) fn not_begun(&mut self, step: &mut Step, turn: Turn) {
         let error = TurnError {
             class: TurnErrorClass::StorageUnavailable,
             message: "nothing could be written when the turn was begun".into(),
             retryable: true,
         };
+        if self.is_queued(turn.id) {
+            self.end_queued(step, Turn { state: TurnState::Failed, error: Some(error), ..turn }, None);
+            return;
+        }
         self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
         if self.phase == Phase::Starting {
             // No agent was started for it either.
             self.phase = Phase::Hibernated;
         }
-    }
-
-    /// Begins to cancel a turn: the agent is told first, then every open question is answered. The other way round
-    /// the agent takes the answer for a rejection and asks its model once more.
-    pub(in crate::session) fn cancel(
-        &mut self,
-        step: &mut Step,
-        by: String,
-        turn: TurnId,
-    ) -> Result<Turn, Refusal> {
-        let Some(current) = self.record.snapshot.current_turn.clone().filter(|current| current.id == turn)
-        else {
-            // The caller of the machine looks whether there ever was such a turn.
-            return Err(Refusal::TurnNotRunning);
-        };
-        if self.cancelled_by.is_none() {
-            self.cancelled_by = Some(by);
-            if self.held.is_some() {
-                // The agent has not heard of it, and will not.
-                self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
-                return Ok(current);
-            }
-            step.commands.push(AgentCommand::Cancel);
-            self.close_permissions(step, &DecidedBy::Cancel);
-        }
-        Ok(current)
     }
 
     /// Decides a pending permission.
@@ -111,8 +101,8 @@ impl Machine {
     }
 
     /// Begins a change that takes the agent, or says why not.
-    pub(in crate::session) fn begin_patch(&mut self) -> Result<(), Refusal> {
-        self.refuse_while_busy()?;
+    pub(in crate::session) fn begin_patch(&mut self, now: Timestamp) -> Result<(), Refusal> {
+        self.refuse_work(now)?;
         self.patching = true;
         Ok(())
     }
@@ -201,9 +191,10 @@ impl Machine {
         }
         self.phase = Phase::Deleting;
         self.record.deleting = true;
-        self.cancelled_by = self.current_turn().map(|_| by.to_owned());
-        self.end_turn(step, TurnState::Cancelled, Some("cancelled".into()), None, &DecidedBy::Cancel);
+        self.stop = self.current_turn().map(|_| Stop::Cancelled { by: by.to_owned() });
+        self.end_stopped_turn(step);
         self.close_tool_calls(step, ToolCallStatus::Cancelled);
+        self.cancel_all_queued(step, by);
         step.session_changed = true;
         Ok(())
     }

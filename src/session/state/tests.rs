@@ -2,6 +2,8 @@
 
 mod any_order;
 mod mode;
+mod stopping;
+mod queued;
 mod waking;
 
 use std::collections::HashSet;
@@ -24,6 +26,9 @@ const BOUNDS: Bounds = Bounds {
     pending_permissions: 3,
     permission_timeout: Duration::from_mins(1),
     allow_plan_write: true,
+    turn_duration: Duration::from_mins(10),
+    crash: CrashBounds { deaths: 3, within: Duration::from_mins(1), cooldown: Duration::from_mins(1) },
+    queued_turns: 2,
 };
 
 fn at(seconds: u64) -> Timestamp {
@@ -113,6 +118,34 @@ impl Walk {
         self.step(|machine, step| machine.prompt(step, id, "alice".into(), Prompt::Text("do it".into())))
             .unwrap();
         id
+    }
+
+    fn queue(&mut self) -> Result<TurnId, Refusal> {
+        let id = TurnId::new();
+        let prompt = Prompt::Text("do it then".into());
+        self.step(|machine, step| machine.queue(step, id, "bob".into(), prompt)).map(|turn| turn.id)
+    }
+
+    fn begin_queued(&mut self, id: TurnId) {
+        let turn = self.stored(id);
+        self.step(|machine, step| machine.begin_queued(step, turn));
+    }
+
+    /// A turn's record, as the store has it now.
+    fn stored(&self, id: TurnId) -> Turn {
+        let turns = self.changes.iter().rev().filter_map(|change| match change {
+            Change::Turn(turn) => Some(turn),
+            _ => None,
+        });
+        Turn::clone(turns.into_iter().find(|turn| turn.id == id).unwrap())
+    }
+
+    /// The gateway is restarted.
+    fn restart(&mut self) {
+        let record = self.machine.record().clone();
+        let last = record.snapshot.last_event_id;
+        self.machine = Machine::restore(record, last, BOUNDS);
+        self.step(Machine::gateway_restarted);
     }
 
     fn call(&mut self, id: &str) {

@@ -66,7 +66,16 @@ async fn a_session_is_listed_as_it_last_was_with_the_logs_last_event() {
     assert!(
         store.sessions(Owner::Anyone, Some(SessionState::Starting), page(None, 9)).await.unwrap().is_empty()
     );
-    assert_eq!(store.all_sessions().await.unwrap(), [(number, record, EventId(5))]);
+    assert_eq!(store.all_sessions().await.unwrap(), [(number, record.clone(), EventId(5))]);
+
+    record.deleting = true;
+    session.append(1, vec![Change::Session(Box::new(record.clone()))]).await.unwrap();
+    session.committed().await.unwrap();
+    assert!(
+        store.sessions(Owner::Anyone, None, page(None, 9)).await.unwrap().is_empty(),
+        "it is being deleted"
+    );
+    assert_eq!(store.all_sessions().await.unwrap().len(), 1, "a restart goes on with the deletion");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ async fn the_exit_fails_what_is_open_and_loses_no_update() {
     // The pipe is still open, as if a process that the agent started held it.
     assert_eq!(peer.text().await, "last words");
     assert_eq!(peer.kills(), 0);
-    let failure = peer.connection.new_session(Path::new("/ws")).await.unwrap_err();
+    let failure = peer.connection.new_session(Path::new("/ws"), &[]).await.unwrap_err();
     assert_eq!(failure.class, TurnErrorClass::AgentExited);
     peer.ended("exit code 3", TurnErrorClass::AgentExited).await;
 }
@@ -81,20 +81,51 @@ async fn nobody_needs_to_listen() {
     peer.tasks.finished().await;
 }
 
+fn impatient() -> Limits {
+    let at_once = Duration::from_millis(20);
+    Limits { request_timeout: at_once, start_timeout: at_once, ..Limits::default() }
+}
+
 #[tokio::test]
-async fn a_request_that_is_not_answered_times_out() {
-    let limits = Limits {
-        request_timeout: Duration::from_millis(20),
-        start_timeout: Duration::from_millis(20),
-        ..Limits::default()
-    };
-    let mut peer = Peer::open(limits);
-    let failure = peer.connection.new_session(Path::new("/ws")).await.unwrap_err();
-    assert_eq!(failure.class, TurnErrorClass::AgentUnresponsive);
-    assert_eq!(failure.message, "the agent did not answer session/new within 20ms");
+async fn an_agent_that_does_not_answer_a_request_is_given_up() {
+    let peer = Peer::open(impatient());
+    let failure = peer.connection.new_session(Path::new("/ws"), &[]).await.unwrap_err();
+    let message = "the agent did not answer session/new within 20ms";
+    assert_eq!((failure.class, failure.message.as_str()), (TurnErrorClass::AgentUnresponsive, message));
+    assert_eq!(peer.kills(), 1);
+    peer.ended(message, TurnErrorClass::AgentUnresponsive).await;
+
+    let mut peer = Peer::with_session(impatient()).await;
+    let answer = peer.set_mode(Mode::Auto);
     let request = peer.sent().await;
-    peer.say(&json!({"id": request["id"], "result": {"sessionId": "late"}})).await;
-    peer.update("the late answer is ignored").await;
-    assert_eq!(peer.text().await, "the late answer is ignored");
-    assert_eq!(peer.connection.send(AgentCommand::Cancel), Err(AgentGone), "there is no session");
+    let failure = answer.await.unwrap().unwrap_err();
+    assert_eq!(failure.class, TurnErrorClass::AgentUnresponsive);
+    // Its end is already decided.
+    let _ =
+        peer.stdout.write_all(format!("{}\n", json!({"id": request["id"], "result": {}})).as_bytes()).await;
+    peer.ended("the agent did not answer session/set_mode within 20ms", TurnErrorClass::AgentUnresponsive)
+        .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_gander_has_not_read_yet_is_not_late() {
+    let mut peer = Peer::open_with(impatient(), 1 << 16, 2);
+    peer.start_session().await;
+    // More than waits for the core: the reader is held back, and the answer stands behind it.
+    for _ in 0..200 {
+        peer.update("flood").await;
+        tokio::task::yield_now().await;
+    }
+    let mut answer = peer.set_mode(Mode::Auto);
+    let request = peer.sent().await;
+    peer.say(&json!({"id": request["id"], "result": {}})).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let answered = loop {
+        tokio::select! {
+            answered = &mut answer => break answered,
+            _ = peer.event() => {}
+        }
+    };
+    assert_eq!(answered.unwrap(), Ok(()));
+    assert_eq!(peer.kills(), 0);
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::session::agent::{
     Agent, AgentCommand, AgentEvent, AgentEvents, AgentExit, AgentFacts, AgentGone, AgentLauncher, BoxFuture,
-    LaunchError, LaunchSpec, LaunchedAgent, Mode, ResumeToken,
+    LaunchError, LaunchSpec, LaunchedAgent, Mode, Notice, Resume, ResumeToken, Sweep, Unfit,
 };
 use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
@@ -21,7 +21,7 @@ use crate::session::log::{
 };
 use crate::session::order::{EventOrder, OrderFilter, OrderHead, OrderedRuns, Position, StoreTag};
 use crate::session::permission::{Permission, PermissionState};
-use crate::session::registry::{CreateError, NewSession, Registry, SessionSettings};
+use crate::session::registry::{CrashBounds, CreateError, NewSession, Registry, SessionSettings};
 use crate::session::run::Run;
 use crate::session::snapshot::{SessionState, Snapshot};
 use crate::session::turn::{Turn, TurnErrorClass};
@@ -60,6 +60,11 @@ pub(super) struct MemoryStore {
 impl MemoryStore {
     pub(super) fn set(&self, commits: Commits) {
         self.kept.lock().unwrap().commits = commits;
+    }
+
+    /// Says what keeps it from writing.
+    pub(super) fn trouble_is(&self, error: Option<StoreError>) {
+        self.kept.lock().unwrap().trouble.send_replace(error);
     }
 
     /// Commits what waits, and from now on everything at once.
@@ -200,6 +205,13 @@ struct FakeAgent {
     commands: mpsc::UnboundedSender<AgentCommand>,
     ended: CancellationToken,
     background: Arc<AtomicUsize>,
+    /// Whether nothing that is done with its processes is ever done.
+    stuck: bool,
+}
+
+/// What is done at once, or never.
+fn done<T: Send + 'static>(value: T, stuck: bool) -> BoxFuture<T> {
+    if stuck { Box::pin(std::future::pending()) } else { Box::pin(std::future::ready(value)) }
 }
 
 impl Agent for FakeAgent {
@@ -207,24 +219,28 @@ impl Agent for FakeAgent {
         self.commands.send(command).map_err(|_| AgentGone)
     }
 
-    fn mark_turn(&self) -> BoxFuture<()> {
-        Box::pin(std::future::ready(()))
+    fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
-    fn sweep(&self) -> BoxFuture<usize> {
-        Box::pin(std::future::ready(0))
+    fn check_extensions(&self, _: Mode) -> BoxFuture<Result<Vec<Notice>, Unfit>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn sweep(&self) -> BoxFuture<Sweep> {
+        done(Sweep { killed: 0, complete: true }, self.stuck)
     }
 
     /// One fewer each time it is asked.
     fn background(&self) -> BoxFuture<usize> {
         let background = self.background.load(Ordering::SeqCst);
         self.background.store(background.saturating_sub(1), Ordering::SeqCst);
-        Box::pin(std::future::ready(background))
+        done(background, self.stuck)
     }
 
     fn end(&self, _: Duration) -> BoxFuture<()> {
         self.ended.cancel();
-        Box::pin(std::future::ready(()))
+        done((), self.stuck)
     }
 }
 
@@ -237,15 +253,24 @@ pub(super) struct Launch {
 
 impl Launch {
     pub(super) fn succeed(self) -> RunningAgent {
-        self.succeed_with(0)
+        self.succeed_as(0, false)
+    }
+
+    /// An agent of which nothing ends, and whose processes nobody can find.
+    pub(super) fn succeed_stuck(self) -> RunningAgent {
+        self.succeed_as(0, true)
     }
 
     /// An agent of which so many processes in the background end one by one.
     pub(super) fn succeed_with(self, background: usize) -> RunningAgent {
+        self.succeed_as(background, false)
+    }
+
+    fn succeed_as(self, background: usize, stuck: bool) -> RunningAgent {
         let (commands, said) = mpsc::unbounded_channel();
         let ended = CancellationToken::new();
         let background = Arc::new(AtomicUsize::new(background));
-        let agent = FakeAgent { commands, ended: ended.clone(), background: background.clone() };
+        let agent = FakeAgent { commands, ended: ended.clone(), background: background.clone(), stuck };
         let facts = AgentFacts {
             name: "fake".into(),
             version: "1".into(),
@@ -307,7 +332,7 @@ impl AgentLauncher for FakeLauncher {
         &self,
         _: SessionId,
         _: LaunchSpec,
-        _: Option<ResumeToken>,
+        _: Option<Resume>,
         events: mpsc::Sender<AgentEvents>,
         cancel: CancellationToken,
     ) -> BoxFuture<Result<LaunchedAgent, LaunchError>> {
@@ -333,15 +358,23 @@ impl World {
         let mut settings = SessionSettings {
             max_sessions: 10,
             max_running: 10,
+            max_starting: 10,
             tail_bytes: 1024 * 1024,
             output_bytes: 1024,
             pending_permissions: 8,
             permission_timeout: Duration::from_mins(1),
             allow_plan_write: true,
             end_grace: Duration::ZERO,
-            cancel_grace: Duration::from_mins(1),
+            stop_grace: Duration::from_mins(1),
+            turn_duration: Duration::ZERO,
+            crash: CrashBounds {
+                deaths: 3,
+                within: Duration::from_mins(1),
+                cooldown: Duration::from_mins(1),
+            },
             idle_hibernate: Duration::ZERO,
             event_queue: 8,
+            queued_turns: 2,
         };
         change(&mut settings);
         let store = MemoryStore::default();

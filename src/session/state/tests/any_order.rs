@@ -1,19 +1,29 @@
 //! Any inputs in any order: what was begun is ended once, and the snapshot is what the events say.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use proptest::prelude::*;
 
 use super::*;
+
+/// What happens to the queue.
+#[derive(Clone, Debug)]
+enum Queue {
+    Prompt,
+    Begin,
+    Cancel(usize),
+}
 
 #[derive(Clone, Debug)]
 enum Input {
     Started,
     StartFailed,
     Prompt,
+    Queue(Queue),
     Cancel,
     Answer(usize, Decision),
     Expire(usize),
+    Deadline,
     Patch,
     AgentsMode(Mode),
     ModeSet(bool),
@@ -42,9 +52,13 @@ fn input() -> impl Strategy<Value = Input> {
         4 => Just(Input::Started),
         1 => Just(Input::StartFailed),
         8 => Just(Input::Prompt),
+        8 => Just(Input::Queue(Queue::Prompt)),
+        6 => Just(Input::Queue(Queue::Begin)),
+        2 => (0..2usize).prop_map(|index| Input::Queue(Queue::Cancel(index))),
         3 => Just(Input::Cancel),
         6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
         2 => (0..3usize).prop_map(Input::Expire),
+        1 => Just(Input::Deadline),
         2 => Just(Input::Patch),
         2 => prop_oneof![Just(Mode::Auto), Just(Mode::Approve)].prop_map(Input::AgentsMode),
         6 => proptest::bool::weighted(0.9).prop_map(Input::ModeSet),
@@ -62,6 +76,31 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
+fn exit() -> AgentEvent {
+    let class = TurnErrorClass::AgentExited;
+    AgentEvent::Exited(AgentExit { how: "exit code 1".into(), stderr_tail: String::new(), class })
+}
+
+fn apply_to_queue(walk: &mut Walk, input: &Queue) {
+    match *input {
+        Queue::Prompt => {
+            let _ = walk.queue();
+        }
+        Queue::Begin => {
+            if let Some(next) = walk.machine.next_queued() {
+                walk.begin_queued(next);
+            }
+        }
+        Queue::Cancel(index) => {
+            let queued = walk.machine.snapshot().queued_turns.get(index).map(|turn| turn.id);
+            if let Some(id) = queued {
+                let turn = walk.stored(id);
+                walk.step(|machine, step| machine.cancel_queued(step, "a".into(), turn));
+            }
+        }
+    }
+}
+
 fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
     walk.now += 7;
     match *input {
@@ -74,6 +113,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             let prompt = Prompt::Text("x".into());
             let _ = walk.step(|machine, step| machine.prompt(step, TurnId::new(), "a".into(), prompt));
         }
+        Input::Queue(ref input) => apply_to_queue(walk, input),
         Input::Cancel => {
             if let Some(turn) = walk.machine.current_turn() {
                 let _ = walk.step(|machine, step| machine.cancel(step, "a".into(), turn));
@@ -89,10 +129,15 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             let pending = walk.machine.snapshot().pending_permissions.get(index).map(|pending| pending.id);
             walk.step(|machine, step| machine.expire(step, pending.as_slice()));
         }
+        Input::Deadline => {
+            if let Some(turn) = walk.machine.current_turn() {
+                walk.step(|machine, step| machine.stop_at_deadline(step, turn));
+            }
+        }
         Input::Patch => {
             let patch = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
             walk.step(|machine, step| {
-                if machine.begin_patch().is_ok() {
+                if machine.begin_patch(step.now).is_ok() {
                     machine.apply_patch(step, "a".into(), &patch).unwrap();
                 }
             });
@@ -145,17 +190,8 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
                 walk.agent(AgentEvent::PromptFinished { turn, result });
             }
         }
-        Input::Exit => walk.agent(AgentEvent::Exited(AgentExit {
-            how: "exit code 1".into(),
-            stderr_tail: String::new(),
-            class: TurnErrorClass::AgentExited,
-        })),
-        Input::Restart => {
-            let record = walk.machine.record().clone();
-            let last = record.snapshot.last_event_id;
-            walk.machine = Machine::restore(record, last, BOUNDS);
-            walk.step(Machine::gateway_restarted);
-        }
+        Input::Exit => walk.agent(exit()),
+        Input::Restart => walk.restart(),
         Input::Hibernate => {
             let _ = walk.step(|machine, _| machine.hibernate());
         }
@@ -168,7 +204,8 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
 /// What is open according to the events alone.
 #[derive(Default)]
 struct Ledger {
-    turns: HashMap<TurnId, bool>,
+    turns: HashMap<TurnId, TurnState>,
+    queue: VecDeque<TurnId>,
     calls: HashMap<String, bool>,
     permissions: HashMap<PermissionId, bool>,
 }
@@ -176,13 +213,30 @@ struct Ledger {
 impl Ledger {
     fn read(&mut self, kind: EventKind, turn: Option<TurnId>, body: &EventBody) {
         match (kind, body) {
+            (EventKind::TurnQueued, EventBody::Turn { turn, .. }) => {
+                assert!(turn.prompt.is_some() && turn.state == TurnState::Queued);
+                assert!(self.turns.insert(turn.id, TurnState::Queued).is_none());
+                self.queue.push_back(turn.id);
+            }
             (EventKind::TurnStarted, EventBody::Turn { turn, .. }) => {
-                assert!(self.turns.values().all(|open| !open), "two turns run");
-                assert!(self.turns.insert(turn.id, true).is_none());
+                assert_eq!(self.in_state(TurnState::Running), [], "two turns run");
+                match self.turns.insert(turn.id, TurnState::Running) {
+                    None => assert!(turn.prompt.is_some() && self.queue.is_empty(), "none overtakes another"),
+                    before => {
+                        assert_eq!(
+                            (before, self.queue.pop_front()),
+                            (Some(TurnState::Queued), Some(turn.id))
+                        );
+                        assert!(turn.prompt.is_none() && turn.started_at.is_some());
+                    }
+                }
             }
             (kind, EventBody::Turn { turn, .. }) => {
-                assert!(kind.ends_turn());
-                assert_eq!(self.turns.insert(turn.id, false), Some(true), "a turn ends once");
+                assert!(kind.ends_turn() && turn.prompt.is_none() && turn.ended_at.is_some());
+                let before = self.turns.insert(turn.id, turn.state);
+                assert!(matches!(before, Some(TurnState::Running | TurnState::Queued)), "a turn ends once");
+                assert_eq!(before == Some(TurnState::Queued), turn.started_at.is_none());
+                self.queue.retain(|queued| *queued != turn.id);
             }
             (EventKind::ToolCallStarted, EventBody::ToolCall { tool_call }) => {
                 assert_ne!(self.calls.insert(tool_call.id.clone(), true), Some(true), "a call begins once");
@@ -204,9 +258,14 @@ impl Ledger {
         }
         if let Some(turn) = turn
             && !kind.ends_turn()
+            && kind != EventKind::TurnQueued
         {
-            assert_eq!(self.turns.get(&turn), Some(&true), "{kind:?} outside its turn");
+            assert_eq!(self.turns.get(&turn), Some(&TurnState::Running), "{kind:?} outside its turn");
         }
+    }
+
+    fn in_state(&self, state: TurnState) -> Vec<TurnId> {
+        self.turns.iter().filter(|(_, found)| **found == state).map(|(id, _)| *id).collect()
     }
 }
 
@@ -226,8 +285,17 @@ proptest! {
         // The counter that ids are given from counts every event.
         prop_assert_eq!(snapshot.last_event_id.0, walk.events.len() as u64);
         // What the snapshot shows as open is what the events leave open.
-        let open_turns = ledger.turns.iter().filter(|(_, open)| **open).map(|(id, _)| *id).collect::<Vec<_>>();
-        prop_assert_eq!(open_turns, snapshot.current_turn.iter().map(|turn| turn.id).collect::<Vec<_>>());
+        let current: Vec<TurnId> = snapshot.current_turn.iter().map(|turn| turn.id).collect();
+        prop_assert_eq!(ledger.in_state(TurnState::Running), current);
+        let queued: Vec<TurnId> = snapshot.queued_turns.iter().map(|turn| turn.id).collect();
+        prop_assert_eq!(Vec::from(ledger.queue.clone()), queued);
+        prop_assert!(snapshot.queued_turns.iter().all(|turn| turn.prompt.is_none()));
+        // The records say the same, and each has its prompt, but for those that went with their session.
+        for (id, state) in &ledger.turns {
+            let stored = walk.stored(*id);
+            prop_assert_eq!(stored.state, *state);
+            prop_assert!(stored.prompt.is_some() || walk.machine.is_deleting());
+        }
         prop_assert_eq!(
             ledger.calls.iter().filter(|(_, open)| **open).map(|(id, _)| id.clone()).collect::<HashSet<_>>(),
             snapshot.open_tool_calls.iter().map(|call| call.id.clone()).collect::<HashSet<_>>()
@@ -244,13 +312,16 @@ proptest! {
             }
         }
         // Once there is no agent nothing stays open.
-        walk.agent(AgentEvent::Exited(AgentExit {
-            how: "exit code 0".into(),
-            stderr_tail: String::new(),
-            class: TurnErrorClass::AgentExited,
-        }));
+        walk.agent(exit());
+        // What was queued waits for the next agent, and then has its turn.
+        while let Some(next) = walk.machine.next_queued() {
+            walk.begin_queued(next);
+            walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
+            walk.finish(next, "end_turn");
+            prop_assert_eq!(walk.last_turn().id, next);
+        }
         let snapshot = walk.machine.snapshot();
-        prop_assert!(snapshot.current_turn.is_none());
+        prop_assert!(snapshot.current_turn.is_none() && snapshot.queued_turns.is_empty());
         prop_assert!(snapshot.open_tool_calls.is_empty() && snapshot.pending_permissions.is_empty());
     }
 }

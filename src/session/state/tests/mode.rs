@@ -62,8 +62,9 @@ fn a_turn_cancelled_while_it_waits_for_the_mode_is_never_sent() {
 fn a_turn_that_was_not_begun_leaves_no_session_that_starts_for_ever() {
     let mut walk = Walk::ready();
     walk.step(|machine, _| machine.hibernate()).unwrap();
-    walk.prompt();
-    walk.step(Machine::not_begun);
+    let turn = walk.prompt();
+    let turn = walk.stored(turn);
+    walk.step(|machine, step| machine.not_begun(step, turn));
     assert_eq!(walk.state(), SessionState::Hibernated);
     walk.prompt();
 }

@@ -1,6 +1,7 @@
 //! A session whose agent is gone: how it hibernates, wakes, and comes out of a restart.
 
 use super::*;
+use crate::session::agent::Unfit;
 
 #[test]
 fn an_agent_that_dies_interrupts_the_turn_and_is_woken_by_the_next() {
@@ -71,6 +72,28 @@ fn a_turn_cancelled_while_its_agent_wakes_ends_at_once_and_is_never_sent() {
     walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
     assert!(walk.commands.is_empty());
     assert_eq!(walk.state(), SessionState::Idle);
+}
+
+#[test]
+fn an_agent_that_must_not_go_on_fails_its_session_until_the_next_turn() {
+    let mut walk = Walk::ready();
+    walk.prompt();
+    walk.call("1");
+    walk.ask("1", "r1");
+    walk.step(|machine, step| machine.agent_unfit(step, &Unfit("it remembers too much".into())));
+    assert_eq!(
+        walk.kinds()[9..],
+        ["permission.resolved", "tool_call.finished", "turn.failed", "session.state"]
+    );
+    assert_eq!(walk.last_turn().error.unwrap().class, TurnErrorClass::AgentError);
+    let snapshot = walk.machine.snapshot();
+    assert_eq!(
+        (walk.state(), snapshot.state_reason.as_deref()),
+        (SessionState::Failed, Some("it remembers too much"))
+    );
+    walk.commands.clear();
+    walk.prompt();
+    assert!(walk.starts && walk.commands.is_empty());
 }
 
 #[test]

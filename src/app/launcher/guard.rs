@@ -1,0 +1,76 @@
+//! What goose must not have or remember, lest it does things unasked.
+
+use std::path::PathBuf;
+
+use crate::acp::Connection;
+use crate::goose::belonging::Belonging;
+use crate::goose::remembered;
+use crate::session::agent::{ExtensionStatus, Unfit};
+use crate::shutdown::Tasks;
+
+/// Watches over one session's goose.
+pub(super) struct Guard {
+    /// The session's goose home.
+    pub(super) home: PathBuf,
+    pub(super) belonging: Belonging,
+    pub(super) tasks: Tasks,
+}
+
+impl Guard {
+    /// goose remembers nothing that it would allow by itself.
+    pub(super) async fn check_memory(&self) -> Result<(), Unfit> {
+        let home = self.home.clone();
+        let checked = self.tasks.spawn_blocking(move || remembered::check(&home)).await;
+        match checked {
+            Ok(checked) => checked.map_err(|error| Unfit(error.to_string())),
+            Err(error) => {
+                tracing::error!(%error, "what goose remembers of permissions could not be looked at");
+                Err(Unfit("what goose remembers of permissions could not be looked at".into()))
+            }
+        }
+    }
+
+    /// Unloads what does not belong to the session, and looks whether it is gone. Gives the names of what was removed.
+    /// `said`: what goose has said of the extensions itself, for one that cannot list them.
+    pub(super) async fn tidy(
+        &self,
+        connection: &Connection,
+        said: Option<&[ExtensionStatus]>,
+    ) -> Result<Vec<String>, Unfit> {
+        let Some(loaded) = self.loaded(connection).await? else {
+            let loaded = said.unwrap_or_default().iter().filter(|extension| extension.loaded);
+            let loaded: Vec<String> = loaded.map(|extension| extension.name.clone()).collect();
+            return match self.belonging.intruders(&loaded) {
+                intruders if intruders.is_empty() => Ok(intruders),
+                intruders => Err(stays(&intruders)),
+            };
+        };
+        let intruders = self.belonging.intruders(&loaded);
+        if intruders.is_empty() {
+            return Ok(intruders);
+        }
+        for name in &intruders {
+            if let Err(failure) = connection.remove_extension(name).await {
+                tracing::warn!(extension = name, %failure, "goose does not unload an extension");
+            }
+        }
+        // Not its word counts, but what is there.
+        let left = self.loaded(connection).await?.map(|loaded| self.belonging.intruders(&loaded));
+        match left {
+            Some(left) if left.is_empty() => Ok(intruders),
+            left => Err(stays(&left.unwrap_or(intruders))),
+        }
+    }
+
+    async fn loaded(&self, connection: &Connection) -> Result<Option<Vec<String>>, Unfit> {
+        let loaded = connection.loaded_extensions().await;
+        loaded.map_err(|failure| Unfit(format!("goose does not tell which extensions are loaded: {failure}")))
+    }
+}
+
+fn stays(names: &[String]) -> Unfit {
+    Unfit(format!(
+        "goose has loaded what does not belong to the session and does not let go of it: {}",
+        names.join(", ")
+    ))
+}

@@ -1,0 +1,308 @@
+// The example page in a real browser, on another origin than gander, on the real goose with the scripted model.
+//
+//   GANDER=path/to/gander GOOSE=path/to/goose node tests/clients/page.mjs FOLDER-FOR-PICTURES
+//
+// Every step waits for what a person would see. Anything that the browser's console calls an error fails the run, but
+// for what it says by itself of connections that this test has cut.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, mkdir, readFile, rm } from "node:fs/promises";
+import { createServer } from "node:http";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { chromium } from "playwright-core";
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
+const pictures = path.resolve(process.argv[2] ?? "pictures");
+const { GANDER, GOOSE, CHROMIUM = "/usr/bin/chromium" } = process.env;
+assert(GANDER && GOOSE, "GANDER and GOOSE name the two programs");
+
+/** Serves a folder as it is, on a port of its own. */
+async function serve(folder) {
+  const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css" };
+  const server = createServer(async (request, response) => {
+    const name = request.url === "/" ? "index.html" : path.basename(request.url);
+    try {
+      const body = await readFile(path.join(folder, name));
+      response.writeHead(200, { "content-type": types[path.extname(name)] ?? "text/plain" }).end(body);
+    } catch {
+      response.writeHead(404).end();
+    }
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return { server, origin: `http://127.0.0.1:${server.address().port}` };
+}
+
+class Gander {
+  constructor(storage, origin) {
+    Object.assign(this, { storage, origin, listen: "127.0.0.1:0" });
+  }
+
+  async start() {
+    const environment = {
+      PATH: process.env.PATH,
+      HOME: this.storage,
+      GANDER_STORAGE__DIR: path.join(this.storage, "storage"),
+      GANDER_SERVER__CORS_ORIGINS: this.origin,
+      GANDER_GOOSE__COMMAND: GOOSE,
+    };
+    this.process = spawn(GANDER, ["serve", "--demo", "--listen", this.listen], {
+      env: environment,
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let log = "";
+    this.process.stderr.on("data", (data) => (log += data));
+    this.log = () => log;
+    let said = "";
+    for await (const data of this.process.stdout.iterator({ destroyOnReturn: false })) {
+      said += data;
+      const address = /listens on (http:\/\/\S+)/.exec(said)?.[1];
+      if (!address) continue;
+      this.address = address;
+      // The same port after a restart: pages know no other.
+      this.listen = new URL(address).host;
+      break;
+    }
+    assert(this.address, `gander did not start: ${log}`);
+    this.process.stdout.resume();
+    this.token = (await readFile(path.join(this.storage, "storage/token"), "utf8")).trim();
+  }
+
+  async end(signal) {
+    const ended = once(this.process, "exit");
+    this.process.kill(signal);
+    return (await ended)[0];
+  }
+}
+
+/** The way from the browser to gander, which can be cut: then nobody gets through. */
+class Wire {
+  constructor(address) {
+    this.target = new URL(address);
+    this.sockets = new Set();
+    this.port = 0;
+  }
+
+  async join() {
+    this.server = net.createServer((from) => {
+      const to = net.connect(this.target.port, this.target.hostname);
+      for (const [one, other] of [[from, to], [to, from]]) {
+        this.sockets.add(one);
+        one.on("error", () => {}).on("close", () => other.destroy()).pipe(other);
+      }
+    });
+    this.server.listen(this.port, "127.0.0.1");
+    await once(this.server, "listening");
+    this.port = this.server.address().port;
+    this.address = `http://127.0.0.1:${this.port}`;
+  }
+
+  cut() {
+    this.server.close();
+    for (const socket of this.sockets) socket.destroy();
+    this.sockets.clear();
+  }
+}
+
+const { server, origin } = await serve(path.join(root, "examples/web"));
+const strangers = await serve(path.join(root, "tests/clients/stranger"));
+const storage = await mkdtemp(path.join(tmpdir(), "gander-page-"));
+await mkdir(pictures, { recursive: true });
+const gander = new Gander(storage, origin);
+await gander.start();
+const wire = new Wire(gander.address);
+await wire.join();
+const browser = await chromium.launch({
+  executablePath: CHROMIUM,
+  args: [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+  ],
+});
+
+try {
+  const context = await browser.newContext({ viewport: { width: 1100, height: 800 } });
+  const page = await context.newPage();
+  page.setDefaultTimeout(30_000);
+  const errors = [];
+  let cut = false; // whether this test has cut the connection on purpose
+  page.on("pageerror", (error) => errors.push(String(error)));
+  page.on("console", (message) => {
+    const isAboutTheCut = cut && message.text().includes("net::ERR_");
+    if (message.type() === "error" && !isAboutTheCut) errors.push(message.text());
+  });
+  let count = 0;
+  const picture = (name) =>
+    page.screenshot({ path: path.join(pictures, `${String(++count).padStart(2, "0")}-${name}.png`) });
+  const step = (text) => console.log(`page: ${text}`);
+  const sees = (selector, text) => page.locator(selector, { hasText: text }).last().waitFor();
+  const card = page.locator("article.permission.open");
+  let turns = 0;
+  const send = async (text) => {
+    turns += 1;
+    await page.fill("#prompt-text", text);
+    await page.press("#prompt-text", "Enter");
+  };
+  /** The end of the last turn, and of no earlier one. */
+  const ended = async (how) => {
+    const end = page.locator("article.end").nth(turns - 1);
+    await end.waitFor();
+    assert.match(await end.textContent(), new RegExp(`^${how}`));
+  };
+
+  step("a wrong token is refused in words");
+  await page.goto(origin);
+  await page.fill("[name=address]", wire.address);
+  await page.fill("[name=token]", "not a token");
+  errors.length = 0;
+  await page.press("[name=token]", "Enter");
+  await sees("#error", "Authorization");
+  errors.length = 0; // The browser itself calls a 401 an error.
+
+  step("signing in, and a new session");
+  await page.fill("[name=token]", gander.token);
+  await page.press("[name=token]", "Enter");
+  await sees("#session-list", "None yet.");
+  await picture("list");
+  await page.selectOption("[name=mode]", "approve");
+  await page.click("text=New session");
+  await sees("#status", "The agent is ready.");
+
+  step("a prompt: text streams in, the plan is shown, a permission is asked for");
+  await send("Have a look around.");
+  await sees("article.prompt", "Have a look around.");
+  await sees("article.message", "built-in demo model");
+  await card.waitFor();
+  await sees("#plan-title", "of 3 done");
+  await sees("#session-state", "awaiting permission");
+  await picture("permission");
+
+  step("a reload, and the question is still there");
+  await page.reload();
+  await card.waitFor();
+  await sees("article.prompt", "Have a look around.");
+  assert.equal(await card.count(), 1);
+  await picture("reloaded");
+
+  step("the answer, by keyboard");
+  await card.getByRole("button", { name: "Allow", exact: true }).focus();
+  await page.keyboard.press("Enter");
+  await sees("article.permission", "Allowed by default");
+  await ended("completed");
+  await sees("#plan-title", "3 of 3 done");
+  await page.locator("article.tool summary", { hasText: "completed" }).click();
+  await sees("article.tool", "Linux");
+  assert.equal(await card.count(), 0);
+  await picture("done");
+
+  step("a decided question is shown as decided after a reload");
+  await page.reload();
+  await sees("article.permission", "Allowed by default");
+  assert.equal(await card.count(), 0);
+
+  step("rejecting");
+  await send("Once more.");
+  await card.waitFor();
+  await card.getByRole("button", { name: /reject/i }).first().click();
+  await sees("article.permission", "Rejected by default");
+  await ended("completed");
+
+  step("cancelling");
+  await send("And again.");
+  await card.waitFor();
+  await page.click("#cancel");
+  await ended("cancelled");
+  await sees("article.permission", "Rejected by cancel");
+  await picture("cancelled");
+
+  step("offline for five seconds while the turn goes on");
+  await send("While I am away.");
+  await card.waitFor();
+  cut = true;
+  wire.cut();
+  await page.waitForFunction(() => document.body.classList.contains("offline"));
+  const permission = (await ask("/v1/permissions?state=pending")).permissions[0];
+  const answered = `/v1/sessions/${permission.session_id}/permissions/${permission.id}`;
+  await ask(answered, { decision: "allow" });
+  await new Promise((resolve) => setTimeout(resolve, 5_000));
+  await wire.join();
+  await ended("completed");
+  await page.waitForFunction(() => !document.body.classList.contains("offline"));
+  assert.equal(await card.count(), 0);
+  await picture("back-online");
+
+  step("gander is killed in the middle of a turn, and started again");
+  await send("To the end?");
+  await card.waitFor();
+  await gander.end("SIGKILL");
+  await page.waitForFunction(() => document.body.classList.contains("offline"));
+  await picture("gander-is-gone");
+  await gander.start();
+  await ended("interrupted");
+  await sees("article.permission", "Rejected by restart");
+  assert.equal(await card.count(), 0);
+  cut = false;
+  await picture("gander-is-back");
+
+  step("and the session goes on");
+  await send("Go on.");
+  await card.waitFor();
+  await card.getByRole("button", { name: "Allow", exact: true }).click();
+  await sees("article.message", 'Done with "Go on."');
+  const prompts = await page.locator("article.prompt").allTextContents();
+  assert.equal(new Set(prompts).size, prompts.length, `nothing is shown twice: ${prompts}`);
+
+  step("on a phone");
+  await page.setViewportSize({ width: 360, height: 740 });
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth);
+  assert(!wide, "the page scrolls sideways on a phone");
+  await picture("phone");
+
+  step("the list, and the end of the session");
+  await page.click("#show-sessions");
+  await sees("#session-list li", "idle");
+  await picture("phone-list");
+  await page.locator("#session-list a").first().click();
+  page.once("dialog", (dialog) => dialog.accept());
+  await page.click("#delete-session");
+  await sees("#session-list", "None yet.");
+
+  assert.deepEqual(errors, [], "the console is free of errors");
+
+  step("a page of another origin gets nothing");
+  const stranger = await context.newPage();
+  await stranger.goto(strangers.origin);
+  const got = await stranger.evaluate(([address, token]) => window.tryAll(address, token), [wire.address, gander.token]);
+  for (const [name, result] of Object.entries(got)) assert.equal(result, "nothing", name);
+  const sessions = await ask("/v1/sessions");
+  assert.deepEqual(sessions.sessions, [], "nothing that a stranger's page sent was done");
+
+  assert(!gander.log().includes("gander_ticket_"), "no ticket is in the log");
+  assert.equal(await gander.end("SIGTERM"), 0);
+  console.log("page: all steps passed");
+
+  /** Asks gander past the page. */
+  async function ask(where, body) {
+    const headers = { authorization: `Bearer ${gander.token}`, "content-type": "application/json" };
+    const request = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
+    return (await fetch(gander.address + where, request)).json();
+  }
+} catch (error) {
+  const shown = browser.contexts()[0]?.pages()[0];
+  await shown?.screenshot({ path: path.join(pictures, "failed.png") });
+  console.error(`--- gander's log\n${gander.log()}`);
+  throw error;
+} finally {
+  await browser.close();
+  gander.process.kill("SIGKILL");
+  wire.cut();
+  server.close();
+  strangers.server.close();
+  await rm(storage, { recursive: true, force: true });
+}
