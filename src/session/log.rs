@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::id::{EventId, PermissionId, SessionId, SessionNumber, TurnId};
+use super::id::{EventId, MessageId, PermissionId, SessionId, SessionNumber, TurnId};
 use super::order::{EventOrder, OrderFilter, OrderedRuns, Position};
 use super::permission::{Permission, PermissionState};
 use super::run::Run;
@@ -46,6 +46,15 @@ impl StoreError {
     }
 }
 
+/// Words that the agent has taken for the running turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenSteer {
+    /// The id of the message that they become.
+    pub message: MessageId,
+    /// The agent's id of it.
+    pub agents_id: String,
+}
+
 /// A session as the store keeps it: what a restarted gateway needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
@@ -62,6 +71,9 @@ pub struct SessionRecord {
     /// The thinking effort that the agent had by itself, to go back to; `None` until one has started.
     #[serde(default)]
     pub default_effort: Option<String>,
+    /// What the agent has taken for the running turn and not used yet.
+    #[serde(default)]
+    pub taken_steers: Vec<TakenSteer>,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
     /// What "always" has remembered, oldest first.
@@ -79,6 +91,7 @@ impl SessionRecord {
             deleting: false,
             resume: None,
             default_effort: None,
+            taken_steers: Vec::new(),
             launch,
             grants: Vec::new(),
         }

@@ -287,6 +287,12 @@ impl Inbox {
                     self.answers.push((answer, outcome));
                 }
             }
+            Some(Pending::Told { answer, event }) => {
+                if let Ok(reply) = outcome {
+                    self.emit(event(reply));
+                }
+                self.answers.push((answer, outcome.map(ToOwned::to_owned)));
+            }
             Some(Pending::Prompt(turn)) => {
                 let result = outcome.and_then(|result| {
                     let result = translate::fields(Some(result));
