@@ -12,6 +12,7 @@ mod extensions;
 mod floor;
 mod hostile;
 mod idempotency;
+mod inbox;
 mod openapi;
 mod outcomes;
 mod permissions;
