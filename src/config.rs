@@ -18,6 +18,7 @@ mod goose;
 mod layers;
 mod limits;
 mod log;
+mod mcp;
 mod parse;
 mod permissions;
 mod secret;
@@ -39,6 +40,7 @@ pub use goose::GooseSettings;
 pub use layers::Flag;
 pub use limits::LimitSettings;
 pub use log::{LogFormat, LogSettings};
+pub use mcp::McpSettings;
 pub use permissions::PermissionSettings;
 pub use secret::Secret;
 pub use server::ServerSettings;
@@ -66,6 +68,8 @@ pub struct Config {
     pub auth: AuthSettings,
     /// How goose is started.
     pub goose: GooseSettings,
+    /// The tool servers that sessions get.
+    pub mcp: McpSettings,
     /// What happens to goose's permission requests.
     pub permissions: PermissionSettings,
     /// How many sessions there may be, and where they work.
@@ -113,6 +117,7 @@ impl Config {
         self.storage.validate()?;
         self.auth.validate(&self.server)?;
         self.goose.validate()?;
+        self.mcp.validate()?;
         self.permissions.validate()?;
         self.sessions.validate()?;
         self.crash.validate()?;
@@ -150,6 +155,12 @@ impl Config {
             .or_else(inherited)
             .or_else(|| self.goose.provider_in_config_dir())
             .filter(|provider| !provider.is_empty())
+    }
+
+    /// The socket on which a service manager wants to hear how far gander is (`NOTIFY_SOCKET`, see `sd_notify(3)`).
+    #[must_use]
+    pub fn notify_socket(&self) -> Option<PathBuf> {
+        self.environment.get("NOTIFY_SOCKET").map(PathBuf::from)
     }
 
     /// Whether goose has a provider set up. Whether its key works, only a model call can tell.

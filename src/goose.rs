@@ -9,6 +9,7 @@
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`remembered`]: what it must not remember of permissions.
+//! - [`servers`]: the tool servers (MCP) it gets.
 //! - [`tools`]: what its tools do, as far as the permission rules have to know.
 //! - [`updates`]: what its updates mean beyond ACP.
 //! - [`version`]: which versions gander works with.
@@ -22,6 +23,7 @@ pub mod listing;
 pub mod outcome;
 pub mod plan;
 pub mod remembered;
+pub mod servers;
 pub mod tools;
 pub mod updates;
 pub mod version;

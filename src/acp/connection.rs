@@ -13,6 +13,7 @@ mod clock;
 mod extensions;
 mod pending;
 mod reader;
+mod servers;
 mod start;
 mod writer;
 

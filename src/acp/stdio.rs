@@ -38,7 +38,17 @@ impl Redactor {
             .map(|home| home.trim_end_matches('/').to_owned())
             .filter(|home| !home.is_empty())
             .map(|home| (home, "[home]"));
-        let mut replacements: Vec<_> = secrets.chain(homes).collect();
+        Self::of(secrets.chain(homes).collect())
+    }
+
+    /// One that looks for more secrets.
+    #[must_use]
+    pub fn with_secrets(&self, secrets: impl IntoIterator<Item = String>) -> Self {
+        let more = Self::new(secrets, []);
+        Self::of(self.replacements.iter().chain(more.replacements.iter()).cloned().collect())
+    }
+
+    fn of(mut replacements: Vec<(String, &'static str)>) -> Self {
         replacements.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         Self { replacements: replacements.into() }
     }

@@ -8,6 +8,7 @@ use crate::http::host::{
 };
 use crate::http::idempotency::{AnswerKey, Begin, BodyHash, RememberedAnswers, StoredAnswer};
 use crate::session::agent::BoxFuture;
+use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerWish};
 use crate::session::id::{SessionId, Timestamp};
 use crate::session::log::StoreError;
 use crate::store::{self, AnswerState, SqliteStore};
@@ -92,6 +93,13 @@ impl HostFacts for Host {
 
     fn extensions(&self) -> BoxFuture<Extensions> {
         Box::pin(self.extensions.clone().list())
+    }
+
+    fn choose_servers(
+        &self,
+        wishes: Option<Vec<McpServerWish>>,
+    ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>> {
+        self.extensions.choose_servers(wishes)
     }
 
     fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal> {

@@ -6,6 +6,7 @@ use crate::goose::catalogue::{self, EXTENSIONS, Runs};
 use crate::goose::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
 use crate::goose::listing::Listed;
 use crate::http::host::{Extension, ExtensionRefusal, ExtensionWish, Extensions};
+use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerWish};
 
 /// The extensions of this gateway's goose.
 #[derive(Clone)]
@@ -65,6 +66,24 @@ impl ExtensionFacts {
             Ok(_) => Ok(()),
             Err(DisabledByServer { .. }) => Err(ExtensionRefusal::SwitchedOff),
         }
+    }
+
+    /// The tool servers of a session that has these wishes. goose's configuration may have servers of its own, whose
+    /// names callers cannot take either.
+    pub(super) fn choose_servers(
+        &self,
+        wishes: Option<Vec<McpServerWish>>,
+    ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>> {
+        let choices = self.launcher.servers().choose(wishes)?;
+        let taken = |(place, choice): (usize, &McpServerChoice)| match choice {
+            McpServerChoice::Caller(server) if self.is_known(&server.name, ExtensionWish::BeWithout) => {
+                let detail = format!("is taken: the server would replace the extension {}", server.name);
+                Some((place, McpServerFault { field: "/name".into(), detail }))
+            }
+            _ => None,
+        };
+        let faults: Vec<_> = choices.iter().enumerate().filter_map(taken).collect();
+        if faults.is_empty() { Ok(choices) } else { Err(faults) }
     }
 
     fn is_known(&self, name: &str, wish: ExtensionWish) -> bool {

@@ -4,6 +4,7 @@ mod agent;
 mod guard;
 mod listing;
 mod program;
+mod servers;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -21,17 +22,19 @@ use self::agent::{GooseAgent, exit_of, set_again};
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
+use self::servers::SessionServers;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::belonging::{self, Belonging};
 use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
+use crate::goose::servers::Servers;
 use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
-    LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
+    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError,
+    LaunchSpec, LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -42,6 +45,8 @@ pub(super) struct GooseSettings {
     /// Where the program is now; looked for at each start, so that one installed later is found.
     pub(super) find_program: Box<dyn Fn() -> Option<PathBuf> + Send + Sync>,
     pub(super) launch: LaunchSettings,
+    /// The tool servers that sessions get.
+    pub(super) servers: Servers,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
     /// Where the sessions' homes are.
@@ -91,10 +96,13 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        refuse_without(launch.ruled_out(&spec.require_extensions))?;
         let cwd =
             self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
+        let servers = SessionServers::of(&spec, &settings.servers);
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
+        let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
         let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
         guard.check_memory().await.map_err(|Unfit(reason)| failed(reason))?;
         let process = ProcessSpec {
@@ -104,18 +112,19 @@ impl GooseLauncher {
             cwd: cwd.clone(),
         };
         // From here on every way out but the last one ends goose, since it drops this.
-        let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), events).await?;
+        let redactor = servers.redactor(&settings.redactor);
+        let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {
             let about = connection.initialize().await?;
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
             let new = match &resume {
-                None => connection.new_session(&cwd).await?,
+                None => connection.new_session(&cwd, &servers.servers).await?,
                 Some(Resume { token: ResumeToken(kept), .. }) => {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
-                    let loaded = connection.load_session(kept, &cwd).await?;
-                    set_again(connection, &spec, loaded).await?
+                    let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
+                    set_again(connection, &spec, servers.without_left_out(loaded)).await?
                 }
             };
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
@@ -125,7 +134,7 @@ impl GooseLauncher {
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(failure)) => Err(self.start_failure(&failure, control, &stderr).await),
+                Ok(Err(failure)) => Err(self.start_failure(&failure, &redactor, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
                     Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
@@ -143,10 +152,16 @@ impl GooseLauncher {
                 Mismatch::Mode { .. } => failed(mismatch.to_string()),
             })?;
             checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
+            checked.notices.extend(servers.notices());
             checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
             if resume.is_none() {
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
+            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
+                let ExtensionStatus { name, error, .. } = extension;
+                tracing::warn!(%session, extension = name, error, "an extension did not load");
+            }
+            refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, ResumeToken(session.to_owned())))
         });
@@ -178,17 +193,14 @@ impl GooseLauncher {
         process: ProcessSpec,
         mode: Mode,
         guard: Arc<Guard>,
+        redactor: &Redactor,
         events: mpsc::Sender<AgentEvents>,
     ) -> Result<(GooseAgent, StderrTail), LaunchError> {
         let settings = &self.shared.settings;
         let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
         let control = child.control();
-        let stderr = StderrTail::read(
-            child.stderr,
-            settings.stderr_bytes,
-            settings.redactor.clone(),
-            &self.shared.tasks,
-        );
+        let stderr =
+            StderrTail::read(child.stderr, settings.stderr_bytes, redactor.clone(), &self.shared.tasks);
         let pipes = AgentPipes {
             stdout: child.stdout,
             stdin: child.stdin,
@@ -197,7 +209,7 @@ impl GooseLauncher {
                 let control = control.clone();
                 Arc::new(move || control.kill())
             },
-            redactor: settings.redactor.clone(),
+            redactor: redactor.clone(),
         };
         let limits = Limits {
             line_bytes: settings.line_bytes,
@@ -263,10 +275,10 @@ impl GooseLauncher {
     async fn start_failure(
         &self,
         failure: &AgentFailure,
+        redactor: &Redactor,
         control: &ChildControl,
         stderr: &StderrTail,
     ) -> LaunchError {
-        let redactor = &self.shared.settings.redactor;
         let message = outcome::without_addresses(&redactor.redact(&failure.message));
         let detail = format!("goose did not start a session: {message}");
         match outcome::of_error(failure.code, &failure.message).0 {
@@ -308,6 +320,11 @@ impl AgentLauncher for GooseLauncher {
         });
         Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
     }
+}
+
+/// Whether an extension that the session requires is missing.
+fn refuse_without(extensions: Vec<ExtensionStatus>) -> Result<(), LaunchError> {
+    if extensions.is_empty() { Ok(()) } else { Err(LaunchError::ExtensionRequired { extensions }) }
 }
 
 fn not_spawned(error: &SpawnError) -> LaunchError {

@@ -46,6 +46,7 @@ pub(super) fn launcher(
             inherited,
             last,
         },
+        servers: config.mcp.servers(),
         config_dir,
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),
@@ -87,6 +88,7 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
     SessionSettings {
         max_sessions: config.sessions.max,
         max_running: config.sessions.max_running,
+        max_starting: config.sessions.max_starting,
         tail_bytes: config.storage.tail_bytes,
         output_bytes: config.limits.output_bytes,
         pending_permissions: config.limits.pending_permissions,

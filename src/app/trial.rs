@@ -43,6 +43,7 @@ async fn try_session(launcher: &GooseLauncher, config: &Config) -> Result<AgentF
     let spec = LaunchSpec {
         provider: config.goose.provider.clone(),
         model: config.goose.model.clone(),
+        mcp_servers: launcher.servers().choose(None).unwrap_or_default(),
         ..LaunchSpec::new(config.goose.mode)
     };
     let (events, mut said) = mpsc::channel(1);

@@ -209,6 +209,20 @@ pub enum Problem {
         /// The variable.
         name: String,
     },
+    /// A tool server cannot be used as it is described.
+    #[error("server {name:?}: {detail}")]
+    McpServer {
+        /// The server's name.
+        name: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Neither a host nor all hosts below a domain.
+    #[error("{found:?} is not a host, such as tools.example.org, 127.0.0.1:9000 or *.example.org")]
+    NotAServersHost {
+        /// The list's entry.
+        found: String,
+    },
     /// A permission rule that cannot be used.
     #[error("{}", one_line(_0))]
     Rule(String),

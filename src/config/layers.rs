@@ -120,15 +120,17 @@ fn parse_toml(text: &str, path: &Path) -> Result<Dict, ConfigError> {
 fn read_variable(name: &str, value: &OsStr, defaults: &Dict) -> Result<Dict, ConfigError> {
     let not_a_setting = || ConfigError::Variable { name: name.to_owned() };
     let words = name.strip_prefix(environment::PREFIX).ok_or_else(not_a_setting)?;
-    // What follows a second `__` is a table's own key, hence kept as it is: a variable's name, with
-    // whatever underscores it has.
+    // What follows a second `__` is a table's key: one that the defaults have, or else the table's own, which is
+    // kept as it is: a variable's name, with whatever underscores it has.
     let mut parts = words.splitn(3, "__");
     let section =
         parts.next().map(str::to_lowercase).filter(|part| !part.is_empty()).ok_or_else(not_a_setting)?;
     let key =
         parts.next().map(str::to_lowercase).filter(|part| !part.is_empty()).ok_or_else(not_a_setting)?;
     let mut path = vec![section.as_str(), key.as_str()];
-    path.extend(parts);
+    let own = parts.next();
+    let known = own.map(str::to_lowercase).filter(|known| find(defaults, &[&section, &key, known]).is_some());
+    path.extend(known.as_deref().or(own));
     let text = value.to_str().ok_or_else(|| ConfigError::Key {
         key: path.join("."),
         problem: Problem::NotUtf8,

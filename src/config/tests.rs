@@ -64,6 +64,24 @@ fn the_defaults_are_whole_and_what_the_contract_says() {
 }
 
 #[test]
+fn tool_servers_are_read_from_tables_and_from_a_variable_and_not_shown() {
+    let text = "[mcp]\nallow_caller = { hosts = \"a.example, 127.0.0.1:9000\" }\n\
+        [[mcp.servers]]\nname = \"My Files\"\ncommand = \"/bin/files\"\nargs = [\"-v\"]\nenv = { TOKEN = \"hush\", N = 1 }\n\
+        [[mcp.servers]]\nname = \"web\"\nurl = \"http://web/mcp\"\nheaders = { Authorization = \"Bearer hush\" }";
+    let config = with_file(text).unwrap();
+    let servers = config.mcp.servers();
+    let names: Vec<&str> = servers.configured.iter().map(|server| server.name.as_str()).collect();
+    assert_eq!(names, ["myfiles", "web"]);
+    assert_eq!((servers.allowance.stdio, servers.allowance.hosts.len()), (false, 2));
+    assert!(!format!("{config:?}").contains("hush"));
+
+    let list = "[{ name = \"web\", url = \"http://web/mcp\" }]";
+    let variables = [("GANDER_MCP__SERVERS", list), ("GANDER_MCP__ALLOW_CALLER__STDIO", "true")];
+    let servers = with_variables(&variables).unwrap().mcp.servers();
+    assert_eq!((servers.configured.len(), servers.allowance.stdio), (1, true));
+}
+
+#[test]
 fn permission_rules_are_read() {
     let config = with_file(
         "[permissions]\ndefault = \"reject\"\n[[permissions.rules]]\naction = \"allow\"\ntool = \"tree\"\n\

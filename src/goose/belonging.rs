@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::catalogue;
 use super::extensions::GETS_ROUND_QUESTIONS;
+use super::servers::folded;
 use crate::session::agent::{Mode, Notice, NoticeLevel};
 
 /// What a session may have loaded.
@@ -31,6 +32,17 @@ impl Belonging {
         let may_change = named.contains("extensionmanager");
         let known = earlier.map(keys).filter(|known| !known.is_empty() && !may_change);
         Self { named, switched_off: switched_off.clone(), known }
+    }
+
+    /// Takes the session's tool servers into account, by their names: one may load now that did not for the session's
+    /// last agent, and one that is left out may not though it did.
+    #[must_use]
+    pub fn with_servers(mut self, servers: &[String], left_out: &[String]) -> Self {
+        if let Some(known) = &mut self.known {
+            known.retain(|name| !left_out.contains(name));
+            known.extend(servers.iter().cloned());
+        }
+        self
     }
 
     /// Whether an extension may be there.
@@ -73,20 +85,9 @@ pub fn removed(name: &str) -> Notice {
     }
 }
 
-/// The key under which goose lists a loaded extension (measured): without spaces, in small ASCII letters, and what is
-/// neither letter, digit, `_` nor `-` is `_`.
+/// The key under which goose lists a loaded extension.
 fn loaded_key(name: &str) -> String {
-    if let Some(extension) = catalogue::find(name) {
-        return extension.name.to_owned();
-    }
-    let letters = name.chars().filter(|letter| !letter.is_whitespace());
-    letters
-        .map(|letter| match letter {
-            letter if letter.is_ascii_alphanumeric() => letter.to_ascii_lowercase(),
-            '_' | '-' => letter,
-            _ => '_',
-        })
-        .collect()
+    catalogue::find(name).map_or_else(|| folded(name), |extension| extension.name.to_owned())
 }
 
 #[cfg(test)]
@@ -120,6 +121,16 @@ mod tests {
         // The agent may add to them when it was given the means by name.
         let managed = belonging("extensionmanager", "summon", Some("developer extensionmanager"));
         assert_eq!(managed.intruders(&list("memory summon")), ["summon"]);
+    }
+
+    #[test]
+    fn tool_servers_come_and_go_by_their_own_list() {
+        let session = belonging("", "summon", Some("developer web gone"))
+            .with_servers(&list("web late"), &list("gone"));
+        assert_eq!(session.intruders(&list("developer web late gone evil")), ["gone", "evil"]);
+        // A new session may have what is not switched off, servers among it.
+        let session = belonging("", "summon", None).with_servers(&list("web"), &[]);
+        assert_eq!(session.intruders(&list("developer web")), Vec::<String>::new());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::session::agent::BoxFuture;
+use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerWish};
 
 /// The agent's program, as found on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,4 +98,13 @@ pub trait HostFacts: Send + Sync + 'static {
     /// Whether a session can have its wish for an extension; `name` may be written in any way that the agent
     /// understands. What only the agent's program knows counts once [`HostFacts::extensions`] has asked it.
     fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal>;
+
+    /// The tool servers of a session that has these wishes; without any, all of the gateway's.
+    ///
+    /// # Errors
+    /// What is wrong with each wish, by its place in the list.
+    fn choose_servers(
+        &self,
+        wishes: Option<Vec<McpServerWish>>,
+    ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>>;
 }

@@ -98,6 +98,8 @@ problem_codes! {
     InvalidRequest = 422 "invalid-request" "Invalid request",
     /// The permission request does not offer this option.
     UnknownPermissionOption = 422 "unknown-permission-option" "Unknown permission option",
+    /// An extension that the session requires did not load.
+    ExtensionRequired = 424 "extension-required" "Extension required",
     /// A mistake of the gateway's.
     Internal = 500 "internal" "Internal error",
     /// The agent did not start, or is gone.
@@ -321,7 +323,7 @@ impl From<Refusal> for Problem {
             Refusal::CoolingDown { retry_after, .. } => {
                 Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())
             }
-            Refusal::AtCapacity | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
+            Refusal::AtCapacity(_) | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
             Refusal::Failed(_) | Refusal::Unfit(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),
@@ -368,6 +370,9 @@ impl From<LaunchError> for Problem {
                 Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for)
             }
             LaunchError::NoRoom { .. } => Self::new(Code::AtCapacity, detail),
+            LaunchError::ExtensionRequired { extensions } => {
+                Self::new(Code::ExtensionRequired, detail).with("extensions", extensions)
+            }
             LaunchError::ProviderNotConfigured { .. } => Self::new(Code::ProviderNotConfigured, detail),
             // Only a deletion or the gateway's end gives a start up; in both cases trying anew is what helps.
             LaunchError::Cancelled => Self::new(Code::Draining, detail),

@@ -1,6 +1,7 @@
 //! `/v1/sessions`: making, reading, changing and deleting sessions.
 
 mod bodies;
+mod servers;
 
 use std::collections::BTreeMap;
 
@@ -82,6 +83,7 @@ pub struct SessionList {
         (status = "4XX", response = super::openapi::Refused),
         (status = 409, description = "`idempotency-key-reused`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 424, description = "`extension-required`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 504, description = "`agent-start-timeout`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
@@ -252,6 +254,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 409, description = "`session-busy`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 424, description = "`extension-required`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 504, description = "`agent-start-timeout`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),

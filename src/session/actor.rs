@@ -29,7 +29,7 @@ use super::agent::{
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
-use super::registry::Registry;
+use super::registry::{Place, Registry};
 use super::snapshot::{SessionState, Snapshot};
 use super::state::{Machine, Step};
 use crate::shutdown::Tasks;
@@ -115,9 +115,9 @@ enum Next {
 
 impl SessionActor {
     /// A new session: tells that it exists and starts its agent.
-    pub(super) async fn run_new(mut self, permit: OwnedSemaphorePermit) {
+    pub(super) async fn run_new(mut self, place: Place) {
         let mut step = Step::new(Timestamp::now());
-        self.child.permit = Some(permit);
+        self.child.place = Some(place);
         self.machine.created(&mut step);
         self.machine.start(&mut step);
         self.finish_step(step).await;

@@ -4,6 +4,7 @@
 //! into an [`Agent`] and a channel of [`AgentEvent`] batches.
 
 mod event;
+pub mod servers;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,6 +23,7 @@ pub use self::event::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentOption, AgentPermissionRequest, ContextUsage,
     ModelCallUsage, ReplyToken,
 };
+use self::servers::McpServerChoice;
 use super::id::{SessionId, TurnId};
 
 /// A future that a trait object can return.
@@ -80,6 +82,12 @@ pub struct LaunchSpec {
     pub disabled_extensions: Vec<String>,
     /// The caller's environment variables, allowed ones only.
     pub env: BTreeMap<String, String>,
+    /// The extensions without which the agent does not start.
+    #[serde(default)]
+    pub require_extensions: Vec<String>,
+    /// The tool servers to have.
+    #[serde(default)]
+    pub mcp_servers: Vec<McpServerChoice>,
 }
 
 impl LaunchSpec {
@@ -94,6 +102,8 @@ impl LaunchSpec {
             builtins: None,
             disabled_extensions: Vec::new(),
             env: BTreeMap::new(),
+            require_extensions: Vec::new(),
+            mcp_servers: Vec::new(),
         }
     }
 }
@@ -326,6 +336,12 @@ pub enum LaunchError {
         /// For people.
         detail: String,
     },
+    /// An extension that the session requires did not load.
+    #[error("required extensions did not load: {}", named(extensions))]
+    ExtensionRequired {
+        /// Those that are missing, and why.
+        extensions: Vec<ExtensionStatus>,
+    },
     /// The host has no room for it: no free file descriptor, process or memory.
     #[error("{detail}")]
     NoRoom {
@@ -335,6 +351,14 @@ pub enum LaunchError {
     /// The session was deleted, or gander stops.
     #[error("the start was given up")]
     Cancelled,
+}
+
+fn named(extensions: &[ExtensionStatus]) -> String {
+    let named = extensions.iter().map(|extension| match &extension.error {
+        Some(error) => format!("{} ({error})", extension.name),
+        None => extension.name.clone(),
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Starts agents and removes what they leave on disk.

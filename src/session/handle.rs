@@ -41,9 +41,9 @@ pub enum Refusal {
         /// How long until a turn is taken again, in whole seconds.
         retry_after: Duration,
     },
-    /// As many agents run as may, and none of them is idle.
-    #[error("as many agents run as there may (sessions.max_running), and none is idle")]
-    AtCapacity,
+    /// As many agents run, or are being started, as may.
+    #[error("{0}")]
+    AtCapacity(&'static str),
     /// Another turn runs, or is about to.
     #[error("a turn is in progress")]
     TurnInProgress(TurnId),

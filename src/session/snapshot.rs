@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::agent::servers::{McpServerChoice, McpServerSummary};
 use super::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, SlashCommand};
 use super::id::{EventId, SessionId, Timestamp};
 use super::permission::Permission;
@@ -124,8 +125,11 @@ pub struct Snapshot {
     pub open_tool_calls: Vec<ToolCall>,
     /// Tokens and cost.
     pub usage: SessionUsage,
-    /// The extensions and whether they loaded.
+    /// The extensions and whether they loaded, tool servers among them.
     pub extensions: Vec<ExtensionStatus>,
+    /// The tool servers asked for; whether they loaded is in `extensions`.
+    #[serde(default)]
+    pub mcp_servers: Vec<McpServerSummary>,
     /// The latest notices, oldest first.
     pub notices: Vec<Notice>,
     /// The slash commands.
@@ -161,6 +165,7 @@ impl Snapshot {
             open_tool_calls: Vec::new(),
             usage: SessionUsage::default(),
             extensions: Vec::new(),
+            mcp_servers: launch.mcp_servers.iter().map(McpServerChoice::summary).collect(),
             notices: Vec::new(),
             commands: Vec::new(),
             config_options: Vec::new(),

@@ -14,7 +14,16 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("goose", &["session"]),
     ("store", &["session"]),
     ("process", &["shutdown"]),
-    ("config", &["goose::catalogue", "session::agent::Mode", "session::policy"]),
+    (
+        "config",
+        &[
+            "goose::catalogue",
+            "goose::servers",
+            "session::agent::Mode",
+            "session::agent::servers",
+            "session::policy",
+        ],
+    ),
     ("demo", &["shutdown"]),
     ("shutdown", &[]),
     ("telemetry", &["config"]),

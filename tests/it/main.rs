@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
 mod architecture;
+mod backup;
 mod callers;
 mod command_line;
 mod connections;
@@ -23,11 +24,13 @@ mod queue;
 mod reads;
 mod replay;
 mod restart;
+mod service;
 mod sessions;
 mod stopping;
 mod storage;
 mod tickets;
 mod streams;
 mod support;
+mod tool_servers;
 mod turns;
 mod wake;

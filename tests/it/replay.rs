@@ -240,7 +240,7 @@ impl Replay {
         if method == "session/new" && self.session.as_ref().is_none_or(|(_, id)| *id == message["id"]) {
             self.is_begun = true;
             let cwd = PathBuf::from(params["cwd"].as_str().unwrap());
-            let start = async move { format!("{:?}", connection.new_session(&cwd).await) };
+            let start = async move { format!("{:?}", connection.new_session(&cwd, &[]).await) };
             self.starts.push_back(self.tasks.spawn(start));
             return self.check_sent(message).await;
         }

@@ -7,6 +7,7 @@ mod chance;
 mod events;
 mod processes;
 mod rest;
+mod tool_server;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -27,6 +28,7 @@ pub(crate) use chance::Chance;
 pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kinds, of_turn, only};
 pub(crate) use processes::{descendants, lives, signal};
 pub(crate) use rest::assert_at_rest;
+pub(crate) use tool_server::{Discover, RealToolServer, ToolServer, node, real_tool_server};
 
 /// How long a test waits for what must come. Nothing is asserted about the time itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

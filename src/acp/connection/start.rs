@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::pending::Pending;
+use super::servers::to_acp;
 use super::{AgentSelf, Connection, NewSession, failure, understand};
 use crate::acp::translate;
 use crate::session::agent::AgentFailure;
+use crate::session::agent::servers::McpServer;
 
 impl Connection {
     /// ACP `initialize`: agrees on the protocol's version 1.
@@ -39,10 +41,11 @@ impl Connection {
         Ok(about.unwrap_or_else(|| AgentSelf { name: String::new(), version: String::new() }))
     }
 
-    /// ACP `session/new`. A connection has one session.
-    pub async fn new_session(&self, cwd: &Path) -> Result<NewSession, AgentFailure> {
+    /// ACP `session/new`, with the tool servers that the session is to have. A connection has one session.
+    pub async fn new_session(&self, cwd: &Path, servers: &[McpServer]) -> Result<NewSession, AgentFailure> {
         let method = AGENT_METHOD_NAMES.session_new;
-        let reply = self.request(method, &NewSessionRequest::new(cwd), self.limits.start_timeout).await?;
+        let params = NewSessionRequest::new(cwd).mcp_servers(to_acp(servers));
+        let reply = self.request(method, &params, self.limits.start_timeout).await?;
         let fields = translate::fields(Some(&reply));
         let Some(session) = translate::read::<String>(fields.get("sessionId").copied()) else {
             return Err(failure(None, format!("the agent's answer to {method} names no session")));
@@ -54,13 +57,19 @@ impl Connection {
     }
 
     /// ACP `session/load`: goes on with a session that an earlier process of the agent had. What the agent repeats of
-    /// its history is dropped.
-    pub async fn load_session(&self, session: &str, cwd: &Path) -> Result<NewSession, AgentFailure> {
+    /// its history is dropped. `servers` are the tool servers that it has from now on; goose adds those that it has saved
+    /// with the session, unless they have the name of one of these.
+    pub async fn load_session(
+        &self,
+        session: &str,
+        cwd: &Path,
+        servers: &[McpServer],
+    ) -> Result<NewSession, AgentFailure> {
         let method = AGENT_METHOD_NAMES.session_load;
         if self.session.set(session.to_owned()).is_err() {
             warn!("the agent loads a second session on one connection");
         }
-        let params = LoadSessionRequest::new(session.to_owned(), cwd);
+        let params = LoadSessionRequest::new(session.to_owned(), cwd).mcp_servers(to_acp(servers));
         let (answer, answered) = oneshot::channel();
         // Before the agent can know of it: its first repetition may come at once.
         self.replaying.store(true, Ordering::Release);

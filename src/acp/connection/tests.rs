@@ -76,7 +76,7 @@ impl Peer {
 
     async fn start_session(&mut self) {
         let connection = self.connection.clone();
-        let started = self.tasks.spawn(async move { connection.new_session(Path::new("/ws")).await });
+        let started = self.tasks.spawn(async move { connection.new_session(Path::new("/ws"), &[]).await });
         let request = self.sent().await;
         self.say(
             &json!({"id": request["id"], "result": {"sessionId": "s", "modes": {"currentModeId": "auto"}}}),
@@ -199,7 +199,7 @@ async fn another_version_is_refused_unless_it_looks_like_version_one() {
 async fn a_new_session_tells_what_the_agent_says_of_it() {
     let mut peer = Peer::open(Limits::default());
     let connection = peer.connection.clone();
-    let started = peer.tasks.spawn(async move { connection.new_session(Path::new("/ws")).await });
+    let started = peer.tasks.spawn(async move { connection.new_session(Path::new("/ws"), &[]).await });
     assert_eq!(peer.sent().await["params"], json!({"cwd": "/ws", "mcpServers": []}));
     let options = json!([
         {"id": "provider", "name": "Provider", "type": "select", "currentValue": "p", "options": [{"value": "p", "name": "P"}]},

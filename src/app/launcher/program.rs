@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 use super::{GooseLauncher, failed, not_made, not_spawned};
+use crate::goose::servers::Servers;
 use crate::goose::version::{self, Version};
 use crate::process::ProcessSpec;
 use crate::session::agent::LaunchError;
@@ -47,6 +48,11 @@ impl ProgramStamp {
 }
 
 impl GooseLauncher {
+    /// The tool servers that sessions get.
+    pub(in crate::app) fn servers(&self) -> &Servers {
+        &self.shared.settings.servers
+    }
+
     /// Finds goose and looks whether it is new enough. The error is for people, without a path.
     pub(in crate::app) async fn find(&self) -> Result<(PathBuf, Version), LaunchError> {
         let Some(program) = (self.shared.settings.find_program)() else {

@@ -11,12 +11,12 @@ use super::{environment, file_error, variable_error};
 const IN_FILES: &[(&str, &str)] = &[
     (
         "[sever]\n",
-        "sever: no such key; there are server, storage, auth, goose, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "sever: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
     ),
     ("[auth]\nrequierd = true", "auth.requierd: no such key; there are required, tokens_file (in FILE)"),
     (
         "listen = 1",
-        "listen: no such key; there are server, storage, auth, goose, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "listen: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
     ),
     ("goose = 1", "goose: expected a section, found 1 (in FILE)"),
     (
@@ -57,6 +57,42 @@ const IN_FILES: &[(&str, &str)] = &[
         "goose.builtins: goose has no extension \"nothing like it\" (in FILE)",
     ),
     ("[goose]\ncommand = \" \"", "goose.command: must not be empty (in FILE)"),
+    (
+        "[[mcp.servers]]\nname = \"Developer\"\ncommand = \"/bin/x\"",
+        "mcp.servers: server \"Developer\": name is taken: the server would replace goose's extension developer (in FILE)",
+    ),
+    (
+        "[[mcp.servers]]\nname = \"a\"\nurl = \"http://h/\"\n[[mcp.servers]]\nname = \"A\"\nurl = \"http://i/\"",
+        "mcp.servers: server \"A\": name is taken by another server: both are a to goose (in FILE)",
+    ),
+    (
+        "[[mcp.servers]]\nname = \"a\"\ncommand = \"npx\"",
+        "mcp.servers: server \"a\": command must be an absolute path of at most 4096 bytes (in FILE)",
+    ),
+    (
+        "[[mcp.servers]]\nname = \"a\"",
+        "mcp.servers: server \"a\": must have either a command or a url (in FILE)",
+    ),
+    (
+        "[[mcp.servers]]\nname = \"a\"\ncommand = \"/x\"\nenv = { PATH = \"/evil\" }",
+        "mcp.servers: server \"a\": env.PATH goose does not let a server's env set this variable (in FILE)",
+    ),
+    (
+        "[[mcp.servers]]\nname = \"a\"\nurl = \"http://h/\"\nheaders = \"Bearer hush\"",
+        "mcp.servers.headers: expected a table of variables, found text (in FILE)",
+    ),
+    (
+        "[[mcp.servers]]\nname = \"a\"\nuri = \"http://h/\"",
+        "mcp.servers.uri: no such key; there are name, type, command, args, env, url, headers (in FILE)",
+    ),
+    (
+        "[mcp]\nallow_caller = { hosts = [\"*\"], stdio = false }",
+        "mcp.allow_caller.hosts: \"*\" is not a host, such as tools.example.org, 127.0.0.1:9000 or *.example.org (in FILE)",
+    ),
+    (
+        "[mcp]\nallow_caller = { stdio = 1 }",
+        "mcp.allow_caller.stdio: expected true or false, found 1 (in FILE)",
+    ),
     (
         "[goose.env]\nGOOSE_PATH_ROOT = \"/x\"",
         "goose.env.GOOSE_PATH_ROOT: may not be set, since every session has a goose home of its own below storage.dir; goose.config_dir says what it starts from (in FILE)",
@@ -143,7 +179,7 @@ const IN_FILES: &[(&str, &str)] = &[
     ("[server]\n\nlisten = = 1", "FILE, line 3: invalid string, expected `\"`, `'`"),
     (
         "\"a\\nb\" = 1",
-        "a, b: no such key; there are server, storage, auth, goose, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "a, b: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
     ),
 ];
 
@@ -257,6 +293,13 @@ fn nothing_that_leaks_or_opens_can_be_left_to_callers() {
         "HTTPS_PROXY",
         "https_proxy",
         "GITHUB_TOKEN",
+        "GOOSE_DISABLE_KEYRING",
+        "OPENAI_BASE_PATH",
+        "GOOSE_MOIM_MESSAGE_FILE",
+        "GOOSE_CA_CERT_PATHS",
+        "CODEX_COMMAND",
+        "XDG_CONFIG_HOME",
+        "GIT_SSH_COMMAND",
     ] {
         assert_eq!(
             variable_error("GANDER_GOOSE__CALLER_ENV", &format!("GOOSE_MAX_TURNS,{name}")),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use self::extensions::{Names, NamesSchema};
+use super::servers::{AskedServer, AskedServerSchema};
 use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
@@ -60,9 +61,17 @@ pub struct CreateSession {
     /// Extensions to be without, besides the gateway's list.
     #[schema(value_type = Option<NamesSchema>)]
     disabled_extensions: Option<Names>,
+    /// Extensions, and servers, without which the session is not to be: when one of them does not load, it is not made
+    /// (424), and later its turns fail.
+    #[schema(value_type = Option<NamesSchema>)]
+    require_extensions: Option<Names>,
     /// Environment variables of the agent; only names that the gateway's owner has left to callers.
     #[schema(example = json!({"GOOSE_MAX_TURNS": "40"}))]
     env: Option<BTreeMap<String, String>>,
+    /// The tool servers (MCP) to have: the gateway's by their names, and the caller's own as far as the gateway's owner
+    /// lets callers bring some. Left out: all of the gateway's.
+    #[schema(value_type = Option<Vec<AskedServerSchema>>, max_items = 32)]
+    mcp_servers: Option<Vec<AskedServer>>,
 }
 
 impl CreateSession {
@@ -98,10 +107,13 @@ impl CreateSession {
             self.builtins.inspect(|names| check.extensions("builtins", &names.0, ExtensionWish::Have, host));
         let disabled = self.disabled_extensions.unwrap_or_default();
         check.extensions("disabled_extensions", &disabled.0, ExtensionWish::BeWithout, host);
+        let required = self.require_extensions.unwrap_or_default();
+        check.required(&required.0);
         let env = self.env.unwrap_or_default();
         for (name, value) in &env {
             check.env(name, value, settings);
         }
+        let mcp_servers = check.servers(self.mcp_servers, host);
         // The gateway's model belongs to the gateway's provider.
         let default_model = settings
             .default_model
@@ -116,7 +128,9 @@ impl CreateSession {
                 model: model.or(default_model),
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
+                require_extensions: required.0,
                 env,
+                mcp_servers,
                 ..LaunchSpec::new(mode)
             },
         })
@@ -200,12 +214,12 @@ impl PatchSession {
 
 /// Collects everything that is wrong with a body, so that callers need not find one fault after the other.
 #[derive(Default)]
-struct Check {
+pub(super) struct Check {
     faults: Faults,
 }
 
 impl Check {
-    fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
+    pub(super) fn refuse(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
         self.faults.push(FieldError::new(pointer, detail));
     }
 
@@ -265,13 +279,11 @@ impl Check {
 
     fn env(&mut self, name: &str, value: &str, settings: &HttpSettings) {
         let pointer = format!("/env/{}", pointer_token(name));
-        let allowed = settings.caller_env.iter().any(|allowed| match allowed.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == allowed,
-        });
-        let sane = !name.is_empty() && !name.contains(['=', '\0']);
-        if !allowed || !sane {
-            self.refuse(pointer, "is not among the variables that this gateway leaves to callers");
+        if !settings.caller_env.iter().any(|allowed| allowed == name) {
+            self.refuse(
+                pointer,
+                format!("{name}: is not among the variables that this gateway leaves to callers"),
+            );
         } else if value.len() > ENV_VALUE_BYTES || value.contains('\0') {
             self.refuse(
                 pointer,

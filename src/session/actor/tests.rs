@@ -139,6 +139,29 @@ async fn without_an_idle_agent_there_is_no_place() {
 }
 
 #[tokio::test]
+async fn no_more_agents_are_started_at_once_than_may_be() {
+    let mut world = World::new(|settings| settings.max_starting = 1).await;
+    let (hibernated, _agent) = world.ready().await;
+    hibernated.hibernate().await.unwrap();
+    let _starting = world.create().await.unwrap();
+    let launch = world.launch().await;
+    assert!(
+        matches!(world.create().await, Err(CreateError::AtCapacity(why)) if why.contains("max_starting"))
+    );
+    assert!(matches!(prompt(&hibernated).await, Err(Refusal::AtCapacity(_))));
+    let queued = hibernated.prompt("alice", Prompt::Text("go".into()), WhenBusy::Queue).await.unwrap();
+    assert_eq!(queued.state, TurnState::Queued);
+    assert!(world.launches.is_empty());
+    // A start that fails gives its place back as well.
+    launch.fail();
+    let mut agent = world.launch().await.succeed();
+    assert!(
+        matches!(agent.commands.recv().await, Some(AgentCommand::Prompt { turn, .. }) if turn == queued.id)
+    );
+    world.ready().await;
+}
+
+#[tokio::test]
 async fn a_session_whose_log_broke_has_no_agent_and_is_not_idle() {
     let mut world = World::new(|settings| settings.idle_hibernate = Duration::from_mins(1)).await;
     let (session, agent) = world.ready().await;

@@ -22,7 +22,7 @@ async fn the_exit_fails_what_is_open_and_loses_no_update() {
     // The pipe is still open, as if a process that the agent started held it.
     assert_eq!(peer.text().await, "last words");
     assert_eq!(peer.kills(), 0);
-    let failure = peer.connection.new_session(Path::new("/ws")).await.unwrap_err();
+    let failure = peer.connection.new_session(Path::new("/ws"), &[]).await.unwrap_err();
     assert_eq!(failure.class, TurnErrorClass::AgentExited);
     peer.ended("exit code 3", TurnErrorClass::AgentExited).await;
 }
@@ -89,7 +89,7 @@ fn impatient() -> Limits {
 #[tokio::test]
 async fn an_agent_that_does_not_answer_a_request_is_given_up() {
     let peer = Peer::open(impatient());
-    let failure = peer.connection.new_session(Path::new("/ws")).await.unwrap_err();
+    let failure = peer.connection.new_session(Path::new("/ws"), &[]).await.unwrap_err();
     let message = "the agent did not answer session/new within 20ms";
     assert_eq!((failure.class, failure.message.as_str()), (TurnErrorClass::AgentUnresponsive, message));
     assert_eq!(peer.kills(), 1);

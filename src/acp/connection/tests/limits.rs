@@ -35,7 +35,7 @@ async fn a_flood_presses_back_and_loses_nothing() {
     const LINES: usize = 20_000;
     let mut peer = Peer::open_with(Limits::default(), 4096, 2);
     let connection = peer.connection.clone();
-    let started = peer.tasks.spawn(async move { connection.new_session(Path::new("/ws")).await });
+    let started = peer.tasks.spawn(async move { connection.new_session(Path::new("/ws"), &[]).await });
     peer.sent().await;
     peer.say(&json!({"id": 1, "result": {"sessionId": "s"}})).await;
     started.await.unwrap().unwrap();

@@ -5,6 +5,8 @@ use super::*;
 use crate::http::fake_settings;
 use crate::http::host::{AgentProgram, AgentUnusable, ExtensionRefusal, Extensions};
 use crate::session::agent::BoxFuture;
+use crate::session::agent::servers::McpServerKind;
+use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerSummary, McpServerWish};
 
 /// A host whose agent has a few extensions, one of them switched off.
 struct FakeHost;
@@ -34,6 +36,27 @@ impl HostFacts for FakeHost {
         Box::pin(std::future::ready(Extensions { extensions: Vec::new(), effective_error: None }))
     }
 
+    fn choose_servers(
+        &self,
+        wishes: Option<Vec<McpServerWish>>,
+    ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>> {
+        let gateways = |name: &str| {
+            McpServerChoice::Gateway(McpServerSummary { name: name.to_owned(), kind: McpServerKind::Http })
+        };
+        let Some(wishes) = wishes else { return Ok(vec![gateways("web"), gateways("files")]) };
+        let fault = |field: &str| McpServerFault { field: field.to_owned(), detail: "no".into() };
+        let mut faults = Vec::new();
+        let mut choices = Vec::new();
+        for (place, wish) in wishes.into_iter().enumerate() {
+            match wish {
+                McpServerWish::Gateway(name) if name == "web" => choices.push(gateways(&name)),
+                McpServerWish::Gateway(_) => faults.push((place, fault(""))),
+                McpServerWish::Caller(_) => faults.push((place, fault("/url"))),
+            }
+        }
+        if faults.is_empty() { Ok(choices) } else { Err(faults) }
+    }
+
     fn check_extension(&self, name: &str, wish: ExtensionWish) -> Result<(), ExtensionRefusal> {
         match (name, wish) {
             ("memory", ExtensionWish::Have) => Err(ExtensionRefusal::SwitchedOff),
@@ -48,7 +71,7 @@ fn settings() -> HttpSettings {
         allow_modes: vec![Mode::SmartApprove, Mode::Approve],
         default_provider: Some("openai".into()),
         default_model: Some("gpt-4o".into()),
-        caller_env: vec!["GOOSE_MAX_TURNS".into(), "MY_*".into()],
+        caller_env: vec!["GOOSE_MAX_TURNS".into(), "MY_FLAG".into()],
         ..fake_settings::settings()
     }
 }
@@ -83,6 +106,7 @@ fn a_session_of_nothing_has_the_gateways_defaults() {
         let expected = LaunchSpec {
             provider: Some("openai".into()),
             model: Some("gpt-4o".into()),
+            mcp_servers: FakeHost.choose_servers(None).unwrap(),
             ..LaunchSpec::new(Mode::SmartApprove)
         };
         assert_eq!(new.launch, expected);
@@ -94,10 +118,11 @@ fn every_field_is_taken_over() {
     let new = create(json!({
         "title": "Tidy up", "metadata": {"ticket": "7"}, "mode": "approve", "provider": "anthropic", "model": "m",
         "builtins": "todo, developer", "disabled_extensions": [" apps "],
-        "env": {"GOOSE_MAX_TURNS": "40", "MY_FLAG": ""},
+        "env": {"GOOSE_MAX_TURNS": "40", "MY_FLAG": ""}, "require_extensions": "developer, my server",
     }))
     .unwrap();
     assert_eq!(new.title.as_deref(), Some("Tidy up"));
+    assert_eq!(new.launch.require_extensions, ["developer", "my server"]);
     assert_eq!(new.metadata["ticket"], "7");
     assert_eq!(new.launch.mode, Mode::Approve);
     assert_eq!((new.launch.provider.as_deref(), new.launch.model.as_deref()), (Some("anthropic"), Some("m")));
@@ -168,11 +193,15 @@ fn what_a_new_session_must_not_have_is_refused_at_its_place() {
             vec!["/builtins/1", "/builtins/2", "/builtins/3", "/builtins/4"]
         }),
         (json!({"disabled_extensions": vec!["a"; NAMES + 1]}), vec!["/disabled_extensions"]),
+        (
+            json!({"require_extensions": ["", "a\u{0}b", "x".repeat(257)]}),
+            vec!["/require_extensions/0", "/require_extensions/1", "/require_extensions/2"],
+        ),
         (json!({"env": {"PATH": "/tmp"}}), vec!["/env/PATH"]),
         (json!({"env": {"goose_max_turns": "1"}}), vec!["/env/goose_max_turns"]),
         (json!({"env": {"GOOSE_MAX_TURNS2": "1"}}), vec!["/env/GOOSE_MAX_TURNS2"]),
         (json!({"env": {"MY_A=B": "1"}}), vec!["/env/MY_A=B"]),
-        (json!({"env": {"MY_A": "a\u{0}b"}}), vec!["/env/MY_A"]),
+        (json!({"env": {"MY_FLAG": "a\u{0}b"}}), vec!["/env/MY_FLAG"]),
         (json!({"env": {"": "a"}}), vec!["/env/"]),
         (json!({"title": "", "mode": "chat", "env": {"A": ""}}), vec!["/title", "/mode", "/env/A"]),
     ];
@@ -290,4 +319,32 @@ async fn without_roots_a_directory_may_be_named_on_loopback_only() {
     let settings = HttpSettings { loopback_only: false, ..settings() };
     let fault = usable_cwd(folder.path().to_str().unwrap(), &settings).await.unwrap_err();
     assert_eq!(fault.pointer, "/cwd");
+}
+
+#[test]
+fn tool_servers_are_names_or_descriptions() {
+    let names = |new: &NewSession| -> Vec<String> {
+        new.launch.mcp_servers.iter().map(|choice| choice.summary().name).collect()
+    };
+    for body in [json!({}), json!({"mcp_servers": null})] {
+        assert_eq!(names(&create(body).unwrap()), ["web", "files"], "all of the gateway's");
+    }
+    assert_eq!(names(&create(json!({"mcp_servers": []})).unwrap()), [""; 0]);
+    assert_eq!(names(&create(json!({"mcp_servers": ["web"]})).unwrap()), ["web"]);
+    let asked = json!(["web", "nosuch", {"name": "own", "url": "http://h/", "headers": {"A": "b"}}]);
+    let faults = create(json!({"mcp_servers": asked, "title": ""})).unwrap_err();
+    assert_eq!(faults, ["/title", "/mcp_servers/1", "/mcp_servers/2/url"]);
+    assert_eq!(create(json!({"mcp_servers": vec!["web"; 33]})).unwrap_err(), ["/mcp_servers"]);
+
+    for (server, path) in [
+        (json!({"name": "own", "uri": "x"}), "mcp_servers[0].uri"),
+        (json!({"name": "own", "headers": {"A": 1}}), "mcp_servers[0].headers.A"),
+        (json!(7), "mcp_servers[0]"),
+    ] {
+        let body = json!({"mcp_servers": [server]}).to_string();
+        let read = serde_path_to_error::deserialize::<_, CreateSession>(
+            &mut serde_json::Deserializer::from_str(&body),
+        );
+        assert_eq!(read.unwrap_err().path().to_string(), path);
+    }
 }

@@ -358,6 +358,7 @@ impl World {
         let mut settings = SessionSettings {
             max_sessions: 10,
             max_running: 10,
+            max_starting: 10,
             tail_bytes: 1024 * 1024,
             output_bytes: 1024,
             pending_permissions: 8,
