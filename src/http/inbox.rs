@@ -10,11 +10,12 @@ use utoipa::IntoParams;
 
 use super::Api;
 use super::auth::{Caller, Role};
-use super::events::{ended, reserve_stream};
+use super::events::{ended, readers, reserve_stream};
 use super::permissions::{PermissionList, list, visible_to};
 use super::problem::{Code, Problem};
 use super::request::QueryParams;
 use super::stream::{EventKinds, OrderedEvents, Piece, Selection, Source};
+use crate::session::audience::Readership;
 use crate::session::event::EventKind;
 use crate::session::log::{PermissionsOf, StoreError};
 use crate::session::order::OrderFilter;
@@ -58,7 +59,7 @@ impl InboxQuery {
 ///
 /// With `state=pending` and `wait_s` an empty list is held back until there is a request to answer, at most as long as the
 /// gateway lets anybody wait (`limits.wait`). It comes back empty when the time is up, when gander stops, and when the
-/// caller's token is taken away. What waits counts as an open stream.
+/// caller's token is taken away. What waits counts as an open stream, and its caller as one who sees questions.
 #[utoipa::path(
     get,
     path = "/v1/permissions",
@@ -86,7 +87,8 @@ pub async fn list_permissions(
     if wait.is_zero() {
         return page().await.map(Json);
     }
-    let _counted = reserve_stream(&api, &caller)?;
+    let of = vec![Readership::SessionsOf(visible_to(&caller))];
+    let _counted = reserve_stream(&api, &caller)?.read_as(readers(&api, &caller, of));
     let filter = OrderFilter { owner: visible_to(&caller), sessions: None };
     let mut questions = Questions::new(OrderedEvents::new(Arc::clone(api.registry.store()), filter, &[]));
     let mut over = Box::pin(async {

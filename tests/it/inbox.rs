@@ -99,6 +99,22 @@ async fn everybody_waits_for_their_own_questions_and_an_admin_for_all() {
 }
 
 #[tokio::test]
+async fn who_waits_sees_what_is_asked() {
+    let gander = Setup::fake().config("[permissions]\non_no_subscriber = \"reject\"").start().await;
+    let session = gander.session(&json!({"mode": "approve"})).await;
+    let unseen = session.turn("ask").await;
+    assert_eq!(unseen["text"], "reject_once", "{unseen}");
+    let path = "/v1/permissions?state=pending&wait_s=300";
+    let (seen, _) = tokio::join!(found(gander.request(Method::GET, path)), async {
+        // So that it waits by then: before that nobody sees the question.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        session.prompt("ask").await
+    });
+    assert_eq!(session.answer(&seen[0], "allow").await["outcome"]["decision"], "allow");
+    gander.stop().await;
+}
+
+#[tokio::test]
 async fn the_list_has_pages_and_only_the_first_one_is_waited_for() {
     let gander = gander_of(&[("alice", &[])]).await;
     let sessions = join_all((0..3).map(|_| session_of(&gander, "alice"))).await;
