@@ -26,6 +26,7 @@ mod replay;
 mod restart;
 mod service;
 mod sessions;
+mod steer;
 mod stopping;
 mod storage;
 mod tickets;
