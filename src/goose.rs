@@ -24,6 +24,7 @@ pub mod outcome;
 pub mod plan;
 pub mod remembered;
 pub mod servers;
+pub mod starting;
 pub mod tools;
 pub mod updates;
 pub mod version;

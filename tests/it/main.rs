@@ -24,6 +24,7 @@ mod replay;
 mod restart;
 mod service;
 mod sessions;
+mod starts;
 mod stopping;
 mod storage;
 mod tickets;

@@ -142,7 +142,11 @@ fn the_errors_below_become_problems() {
 fn a_failed_start_says_what_the_agent_said_and_what_it_hangs_on() {
     let failed = LaunchError::Failed { detail: "it ended".into(), stderr_tail: Some("panic".into()) };
     assert_eq!(body(&failed.into())["stderr_tail"], "panic");
-    let timeout = LaunchError::Timeout { after: Duration::from_mins(1), waiting_for: "initialize".into() };
+    let timeout = LaunchError::Timeout {
+        after: Duration::from_mins(1),
+        waiting_for: "initialize".into(),
+        extensions: vec!["web".into()],
+    };
     let timeout = Problem::from(timeout);
     assert_eq!(timeout.code(), Code::AgentStartTimeout);
     assert_eq!(body(&timeout)["waiting_for"], "initialize");
