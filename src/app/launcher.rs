@@ -34,8 +34,8 @@ use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
-    LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
+    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError,
+    LaunchSpec, LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -97,6 +97,7 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        refuse_without(launch.ruled_out(&spec.require_extensions))?;
         let cwd =
             self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
@@ -159,6 +160,11 @@ impl GooseLauncher {
             if resume.is_none() {
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
+            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
+                let ExtensionStatus { name, error, .. } = extension;
+                tracing::warn!(%session, extension = name, error, "an extension did not load");
+            }
+            refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, ResumeToken(session.to_owned())))
         });
@@ -320,6 +326,11 @@ impl AgentLauncher for GooseLauncher {
         });
         Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
     }
+}
+
+/// Whether an extension that the session requires is missing.
+fn refuse_without(extensions: Vec<ExtensionStatus>) -> Result<(), LaunchError> {
+    if extensions.is_empty() { Ok(()) } else { Err(LaunchError::ExtensionRequired { extensions }) }
 }
 
 fn not_spawned(error: &SpawnError) -> LaunchError {

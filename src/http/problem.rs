@@ -98,6 +98,8 @@ problem_codes! {
     InvalidRequest = 422 "invalid-request" "Invalid request",
     /// The permission request does not offer this option.
     UnknownPermissionOption = 422 "unknown-permission-option" "Unknown permission option",
+    /// An extension that the session requires did not load.
+    ExtensionRequired = 424 "extension-required" "Extension required",
     /// A mistake of the gateway's.
     Internal = 500 "internal" "Internal error",
     /// The agent did not start, or is gone.
@@ -326,6 +328,8 @@ impl From<Refusal> for Problem {
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),
             Refusal::TurnNotRunning => Self::new(Code::TurnNotRunning, detail),
+            Refusal::OptionNotOffered => Self::new(Code::UnknownPermissionOption, detail),
+            Refusal::GrantNotFound => Self::new(Code::NotFound, detail),
             Refusal::PermissionNotFound => Self::new(Code::PermissionNotFound, detail),
             Refusal::PermissionAlreadyResolved(permission) => {
                 Self::new(Code::PermissionAlreadyResolved, detail).with("permission", permission)
@@ -369,6 +373,9 @@ impl From<LaunchError> for Problem {
                 if extensions.is_empty() { problem } else { problem.with("extensions", extensions) }
             }
             LaunchError::NoRoom { .. } => Self::new(Code::AtCapacity, detail),
+            LaunchError::ExtensionRequired { extensions } => {
+                Self::new(Code::ExtensionRequired, detail).with("extensions", extensions)
+            }
             LaunchError::ProviderNotConfigured { .. } => Self::new(Code::ProviderNotConfigured, detail),
             // Only a deletion or the gateway's end gives a start up; in both cases trying anew is what helps.
             LaunchError::Cancelled => Self::new(Code::Draining, detail),

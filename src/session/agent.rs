@@ -82,6 +82,9 @@ pub struct LaunchSpec {
     pub disabled_extensions: Vec<String>,
     /// The caller's environment variables, allowed ones only.
     pub env: BTreeMap<String, String>,
+    /// The extensions without which the agent does not start.
+    #[serde(default)]
+    pub require_extensions: Vec<String>,
     /// The tool servers to have.
     #[serde(default)]
     pub mcp_servers: Vec<McpServerChoice>,
@@ -99,6 +102,7 @@ impl LaunchSpec {
             builtins: None,
             disabled_extensions: Vec::new(),
             env: BTreeMap::new(),
+            require_extensions: Vec::new(),
             mcp_servers: Vec::new(),
         }
     }
@@ -326,13 +330,19 @@ pub enum LaunchError {
         /// What it did not answer.
         waiting_for: String,
         /// The tool servers that it may be waiting for itself.
-        extensions: Vec<String>,
+        extensions: Vec<ExtensionStatus>,
     },
     /// It has no model provider.
     #[error("{detail}")]
     ProviderNotConfigured {
         /// For people.
         detail: String,
+    },
+    /// An extension that the session requires did not load.
+    #[error("required extensions did not load: {}", named(extensions))]
+    ExtensionRequired {
+        /// Those that are missing, and why.
+        extensions: Vec<ExtensionStatus>,
     },
     /// The host has no room for it: no free file descriptor, process or memory.
     #[error("{detail}")]
@@ -343,6 +353,14 @@ pub enum LaunchError {
     /// The session was deleted, or gander stops.
     #[error("the start was given up")]
     Cancelled,
+}
+
+fn named(extensions: &[ExtensionStatus]) -> String {
+    let named = extensions.iter().map(|extension| match &extension.error {
+        Some(error) => format!("{} ({error})", extension.name),
+        None => extension.name.clone(),
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Starts agents and removes what they leave on disk.

@@ -36,7 +36,11 @@ async fn a_tool_server_that_never_answers_is_named_and_nothing_is_left() {
     for name in ["web", "local"] {
         // With one that fails beside it, which is not named.
         let problem = refused_creation(&gander, &json!({"mcp_servers": ["gone", name]})).await;
-        assert_eq!(problem["extensions"], json!([name]), "{problem}");
+        assert_eq!(
+            problem["extensions"],
+            json!([{"name": name, "loaded": false, "error": null}]),
+            "{problem}"
+        );
         let detail = text(&problem["detail"]);
         assert!(detail.contains("3s") && detail.contains(name), "{detail}");
         assert!(text(&problem["waiting_for"]).contains("session/new"), "{problem}");
@@ -63,6 +67,6 @@ async fn a_server_of_gooses_own_configuration_is_named_too() {
     let config = format!("[goose]\nstart_timeout = \"3s\"\nconfig_dir = {config_dir:?}");
     let gander = Setup::real().config(&config).start().await;
     let problem = refused_creation(&gander, &json!({})).await;
-    assert_eq!(problem["extensions"], json!(["innerweb"]), "{problem}");
+    assert_eq!(problem["extensions"], json!([{"name": "innerweb", "loaded": false, "error": null}]));
     gander.stop().await;
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::session::agent::AgentFailure;
+use crate::session::agent::{AgentFailure, ExtensionStatus};
 use crate::session::id::TurnId;
 
 /// The table of the API's description, row by row.
@@ -26,6 +26,7 @@ const CONTRACT: &[(u16, &[&str])] = &[
     (415, &["unsupported-media-type"]),
     (421, &["host-not-allowed"]),
     (422, &["invalid-request", "unknown-permission-option"]),
+    (424, &["extension-required"]),
     (500, &["internal"]),
     (502, &["agent-start-failed", "provider-not-configured"]),
     (503, &["at-capacity", "draining", "storage-unavailable"]),
@@ -142,14 +143,20 @@ fn the_errors_below_become_problems() {
 fn a_failed_start_says_what_the_agent_said_and_what_it_hangs_on() {
     let failed = LaunchError::Failed { detail: "it ended".into(), stderr_tail: Some("panic".into()) };
     assert_eq!(body(&failed.into())["stderr_tail"], "panic");
+    let missing = ExtensionStatus { name: "web".into(), loaded: false, error: Some("refused".into()) };
+    let required = Problem::from(LaunchError::ExtensionRequired { extensions: vec![missing] });
+    assert_eq!(required.code(), Code::ExtensionRequired);
+    assert_eq!(body(&required)["detail"], "required extensions did not load: web (refused)");
+    assert_eq!(body(&required)["extensions"], json!([{"name": "web", "loaded": false, "error": "refused"}]));
     let timeout = LaunchError::Timeout {
         after: Duration::from_mins(1),
         waiting_for: "initialize".into(),
-        extensions: vec!["web".into()],
+        extensions: vec![ExtensionStatus { name: "web".into(), loaded: false, error: None }],
     };
     let timeout = Problem::from(timeout);
     assert_eq!(timeout.code(), Code::AgentStartTimeout);
     assert_eq!(body(&timeout)["waiting_for"], "initialize");
+    assert_eq!(body(&timeout)["extensions"], json!([{"name": "web", "loaded": false, "error": null}]));
 }
 
 #[test]
