@@ -374,8 +374,9 @@ impl From<LaunchError> for Problem {
                     None => problem,
                 }
             }
-            LaunchError::Timeout { waiting_for, .. } => {
-                Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for)
+            LaunchError::Timeout { waiting_for, extensions, .. } => {
+                let problem = Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for);
+                if extensions.is_empty() { problem } else { problem.with("extensions", extensions) }
             }
             // A caller who names the setting for a new session gets a 422 (`sessions`); this is the gateway's own choice.
             LaunchError::SettingRefused { setting: Setting::Provider | Setting::Model, .. } => {

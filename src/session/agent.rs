@@ -325,6 +325,8 @@ pub enum LaunchError {
         after: Duration,
         /// What it did not answer.
         waiting_for: String,
+        /// The tool servers that it may be waiting for itself.
+        extensions: Vec<ExtensionStatus>,
     },
     /// It does not take a setting.
     #[error("{setting}: {detail}")]

@@ -27,6 +27,7 @@ mod restart;
 mod service;
 mod sessions;
 mod settings;
+mod starts;
 mod steer;
 mod stopping;
 mod storage;
