@@ -38,6 +38,7 @@ mod prompt;
 pub mod request;
 pub mod server;
 pub mod sessions;
+pub mod steer;
 pub mod stream;
 pub mod stream_tickets;
 pub mod turns;
@@ -167,6 +168,7 @@ fn routes() -> Router<Api> {
         .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn))
+        .route("/v1/sessions/{session_id}/turns/{turn_id}/steer", post(steer::steer_turn))
 }
 
 /// What the handlers ask of a caller, asked again before an answer is given a second time.

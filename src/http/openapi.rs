@@ -81,6 +81,7 @@ pub(super) struct Refused(ProblemSchema);
         super::turns::list_turns,
         super::turns::get_turn,
         super::turns::cancel_turn,
+        super::steer::steer_turn,
         super::events::stream_events,
         super::all_events::stream_all_events,
         super::messages::list_messages,

@@ -25,6 +25,7 @@ mod replay;
 mod restart;
 mod service;
 mod sessions;
+mod steer;
 mod stopping;
 mod storage;
 mod tickets;

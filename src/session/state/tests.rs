@@ -5,6 +5,7 @@ mod mode;
 mod permissions;
 mod stopping;
 mod queued;
+mod steered;
 mod waking;
 mod walk;
 
@@ -20,7 +21,7 @@ use crate::session::agent::{
 };
 use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionPatch;
-use crate::session::id::{GrantId, Timestamp};
+use crate::session::id::{GrantId, MessageId, Timestamp};
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};

@@ -42,6 +42,8 @@ pub(super) struct Walk {
     pub(super) events: Vec<(EventKind, Option<TurnId>, EventBody)>,
     pub(super) commands: Vec<AgentCommand>,
     pub(super) changes: Vec<Change>,
+    /// What was to be put into turns.
+    pub(super) steers: Vec<MessageId>,
     /// Whether an agent was to be started.
     pub(super) starts: bool,
     /// The modes that the agent was to be set to.
@@ -57,6 +59,7 @@ impl Walk {
             events: Vec::new(),
             commands: Vec::new(),
             changes: Vec::new(),
+            steers: Vec::new(),
             starts: false,
             modes: Vec::new(),
             now: 1,
