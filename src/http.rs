@@ -25,6 +25,7 @@ pub mod gate;
 pub mod health;
 pub mod host;
 pub mod idempotency;
+pub mod inbox;
 pub mod info;
 pub mod events;
 mod layers;
@@ -140,7 +141,7 @@ fn routes() -> Router<Api> {
         .route("/v1/info", get(info::info))
         .route("/v1/extensions", get(catalogue::list))
         .route("/v1/stream-tickets", post(stream_tickets::create_stream_ticket))
-        .route("/v1/permissions", get(permissions::list_permissions))
+        .route("/v1/permissions", get(inbox::list_permissions))
         .route("/v1/sessions", get(sessions::list_sessions).post(sessions::create_session))
         .route(
             "/v1/sessions/{session_id}",

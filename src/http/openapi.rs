@@ -86,7 +86,7 @@ pub(super) struct Refused(ProblemSchema);
         super::all_events::stream_all_events,
         super::messages::list_messages,
         super::stream_tickets::create_stream_ticket,
-        super::permissions::list_permissions,
+        super::inbox::list_permissions,
         super::permissions::list_session_permissions,
         super::permissions::get_permission,
         super::permissions::answer_permission,

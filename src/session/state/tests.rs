@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use self::walk::*;
 use super::*;
 use crate::session::agent::{
     AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentOption, AgentPermissionRequest,
@@ -25,7 +26,6 @@ use crate::session::id::{GrantId, MessageId, Timestamp};
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
-use walk::{BOUNDS, Walk, answer, ask, at, chunk, facts, record, token};
 
 #[test]
 fn a_text_turn_ends_with_its_text_and_the_sum_of_its_usage() {

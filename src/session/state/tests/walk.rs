@@ -1,4 +1,4 @@
-//! A machine that is walked step by step, and what it is told on the way.
+//! A machine that remembers all it has told, and inputs for it.
 
 use super::*;
 
