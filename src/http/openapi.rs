@@ -91,6 +91,7 @@ pub(super) struct Refused(ProblemSchema);
         super::permissions::answer_permission,
         super::plan::get_plan,
         openapi_json,
+        super::metrics::metrics,
     ),
     components(
         schemas(

@@ -13,6 +13,7 @@ mod extensions;
 mod floor;
 mod hostile;
 mod idempotency;
+mod metrics;
 mod openapi;
 mod outcomes;
 mod permissions;

@@ -22,6 +22,12 @@ impl OpenStreams {
         Some(OpenStream { streams: self.clone(), caller: caller.to_owned() })
     }
 
+    /// How many are open, of all callers.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lock().values().sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
         // Nothing that could panic happens while it is held.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
