@@ -2,6 +2,7 @@
 
 mod agent;
 mod guard;
+mod hang;
 mod listing;
 mod program;
 mod servers;
@@ -115,19 +116,21 @@ impl GooseLauncher {
         let redactor = servers.redactor(&settings.redactor);
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         let GooseAgent { connection, control, .. } = &agent;
-        let waiting = Mutex::new("its answer to initialize");
+        let waiting = Mutex::new("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "goose has not answered session/new";
             let new = match &resume {
                 None => connection.new_session(&cwd, &servers.servers).await?,
                 Some(Resume { token: ResumeToken(kept), .. }) => {
-                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
+                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                        "goose has not answered session/load";
                     let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
                     set_again(connection, &spec, servers.without_left_out(loaded)).await?
                 }
             };
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                "goose has not told which extensions it has loaded";
             let removed = guard.tidy(connection, new.extensions.as_deref()).await;
             Ok((about, new, removed))
         };
@@ -137,7 +140,7 @@ impl GooseLauncher {
                 Ok(Err(failure)) => Err(self.start_failure(&failure, &redactor, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
+                    Err(self.timed_out(waiting_for, &guard.home, &servers.servers, control).await)
                 }
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
@@ -214,13 +217,15 @@ impl GooseLauncher {
         let limits = Limits {
             line_bytes: settings.line_bytes,
             pending_permissions: settings.pending_permissions,
-            start_timeout: settings.start_timeout,
+            // The whole start has this limit; what hangs is looked for when it is over, before goose is killed.
+            start_timeout: 2 * settings.start_timeout,
             request_timeout: settings.request_timeout,
             ..Limits::default()
         };
         let filter = Box::new(GooseUpdates::new(mode));
+        let run = filter.run();
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
-        Ok((GooseAgent::new(connection, control, guard), stderr))
+        Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
     }
 
     /// Makes the session's home and finds where it works.
@@ -283,9 +288,11 @@ impl GooseLauncher {
         let detail = format!("goose did not start a session: {message}");
         match outcome::of_error(failure.code, &failure.message).0 {
             TurnErrorClass::ProviderNotConfigured => LaunchError::ProviderNotConfigured { detail },
-            _ if failure.class == TurnErrorClass::AgentUnresponsive => {
-                LaunchError::Timeout { after: self.shared.settings.start_timeout, waiting_for: message }
-            }
+            _ if failure.class == TurnErrorClass::AgentUnresponsive => LaunchError::Timeout {
+                after: self.shared.settings.start_timeout,
+                waiting_for: message,
+                extensions: Vec::new(),
+            },
             _ => {
                 control.kill();
                 control.exited().await;

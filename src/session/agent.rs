@@ -21,10 +21,10 @@ use utoipa::ToSchema;
 
 pub use self::event::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentOption, AgentPermissionRequest, ContextUsage,
-    ModelCallUsage, ReplyToken,
+    ModelCallUsage, ReplyToken, SteerFailure,
 };
 use self::servers::McpServerChoice;
-use super::id::{SessionId, TurnId};
+use super::id::{MessageId, SessionId, TurnId};
 
 /// A future that a trait object can return.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -239,6 +239,18 @@ pub enum AgentCommand {
         /// How.
         answer: PermissionReply,
     },
+    /// Puts words into the running turn. When the agent takes them, [`AgentEvent::Steered`] comes at that place among
+    /// what it says, and `done` is told behind it.
+    Steer {
+        /// The turn.
+        turn: TurnId,
+        /// gander's id of the words.
+        message: MessageId,
+        /// ACP content blocks.
+        content: Vec<Value>,
+        /// Told when the agent has answered.
+        done: oneshot::Sender<Result<(), SteerFailure>>,
+    },
     /// Changes the mode.
     SetMode {
         /// To what.
@@ -329,6 +341,8 @@ pub enum LaunchError {
         after: Duration,
         /// What it did not answer.
         waiting_for: String,
+        /// The tool servers that it may be waiting for itself.
+        extensions: Vec<ExtensionStatus>,
     },
     /// It has no model provider.
     #[error("{detail}")]
