@@ -2,6 +2,7 @@
 
 mod agent;
 mod guard;
+mod hearing;
 mod listing;
 mod program;
 mod servers;
@@ -12,7 +13,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 use tokio::sync::mpsc;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
 use self::guard::Guard;
+use self::hearing::Hearing;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
 use self::servers::SessionServers;
@@ -49,6 +51,8 @@ pub(super) struct GooseSettings {
     pub(super) servers: Servers,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
+    /// Where goose writes its log; `None`: in the session's home.
+    pub(super) log_dir: Option<PathBuf>,
     /// Where the sessions' homes are.
     pub(super) homes: PathBuf,
     /// Where the folders of sessions without a `cwd` are.
@@ -113,6 +117,14 @@ impl GooseLauncher {
         };
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
+        let hearing = Hearing {
+            session,
+            logs: settings.log_dir.clone().unwrap_or_else(|| home::logs(&guard.home)),
+            since: SystemTime::now(),
+            redactor: redactor.clone(),
+            tasks: self.shared.tasks.clone(),
+            events: events.clone(),
+        };
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
@@ -120,10 +132,14 @@ impl GooseLauncher {
             let about = connection.initialize().await?;
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
             let new = match &resume {
-                None => connection.new_session(&cwd, &servers.servers).await?,
+                None => {
+                    let new = connection.new_session(&cwd, &servers.servers).await?;
+                    hearing.complete(connection, new).await
+                }
                 Some(Resume { token: ResumeToken(kept), .. }) => {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
                     let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
+                    let loaded = hearing.complete(connection, loaded).await;
                     set_again(connection, &spec, servers.without_left_out(loaded)).await?
                 }
             };

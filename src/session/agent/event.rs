@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ConfigOption, Notice, SlashCommand};
+use super::{ConfigOption, ExtensionStatus, Notice, SlashCommand};
 use crate::session::id::TurnId;
 use crate::session::plan::PlanEntry;
 use crate::session::tool_call::ToolCall;
@@ -149,6 +149,8 @@ pub enum AgentEvent {
     ModeChanged(String),
     /// The agent's settings, whole.
     ConfigOptionsUpdated(Vec<ConfigOption>),
+    /// One extension, as it is now.
+    ExtensionChanged(ExtensionStatus),
     /// Something to know.
     Notice(Notice),
     /// An update this gander does not know: passed on as it is.

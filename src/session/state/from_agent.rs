@@ -4,7 +4,8 @@ use super::ending::choose_option;
 use super::{Machine, MessageKind, OpenMessage, PendingReply, Phase, Step, TURN_TEXT_BYTES, push_bounded};
 use crate::session::agent::{
     AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, ConfigOption,
-    ContextUsage, ModelCallUsage, Notice, NoticeLevel, PermissionReply, ReplyToken, ResumeToken,
+    ContextUsage, ExtensionStatus, ModelCallUsage, Notice, NoticeLevel, PermissionReply, ReplyToken,
+    ResumeToken,
 };
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::id::{MessageId, PermissionId, TurnId};
@@ -123,6 +124,7 @@ impl Machine {
                     self.push_change(step, change);
                 }
             }
+            AgentEvent::ExtensionChanged(extension) => self.extension_changed(step, extension),
             AgentEvent::Notice(notice) => self.notice(step, notice),
             AgentEvent::Unknown(raw) => {
                 self.push(step, EventKind::AgentUpdate, EventBody::Raw { raw });
@@ -260,6 +262,17 @@ impl Machine {
             step.session_changed = true;
             self.push(step, EventKind::UsageUpdated, EventBody::Usage { usage });
         }
+    }
+
+    fn extension_changed(&mut self, step: &mut Step, changed: ExtensionStatus) {
+        let extensions = &mut self.record.snapshot.extensions;
+        match extensions.iter_mut().find(|extension| extension.name == changed.name) {
+            Some(extension) if *extension == changed => return,
+            Some(extension) => *extension = changed,
+            None => extensions.push(changed),
+        }
+        let extensions = Some(extensions.clone());
+        self.push_change(step, SessionChange { extensions, ..SessionChange::default() });
     }
 
     fn take_config_options(&mut self, options: Vec<ConfigOption>, change: &mut SessionChange) {
