@@ -328,6 +328,8 @@ impl From<Refusal> for Problem {
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),
             Refusal::TurnNotRunning => Self::new(Code::TurnNotRunning, detail),
+            Refusal::OptionNotOffered => Self::new(Code::UnknownPermissionOption, detail),
+            Refusal::GrantNotFound => Self::new(Code::NotFound, detail),
             Refusal::PermissionNotFound => Self::new(Code::PermissionNotFound, detail),
             Refusal::PermissionAlreadyResolved(permission) => {
                 Self::new(Code::PermissionAlreadyResolved, detail).with("permission", permission)

@@ -8,6 +8,7 @@ mod agent;
 mod child;
 mod deadlines;
 mod ending;
+mod permissions;
 mod queue;
 mod settings;
 mod stopping;
@@ -40,8 +41,14 @@ enum Finished {
     Launch(Result<LaunchedAgent, LaunchError>),
     /// The agent is in the mode that a turn waits for, or not.
     Mode { mode: Mode, result: ModeSet },
-    /// The agent has taken new settings, or not.
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<Vec<Notice>, Refusal> },
+    /// The agent has taken new settings, with this mode if any, or not.
+    Patch {
+        by: String,
+        patch: SessionPatch,
+        agent_mode: Option<Mode>,
+        reply: Reply<Snapshot>,
+        result: Result<Vec<Notice>, Refusal>,
+    },
 }
 
 /// Whether the agent is in the mode it was to be set to, and if so, whether it has what gets round that.
@@ -68,6 +75,8 @@ pub(super) struct SessionActor {
     pub(super) stop_until: Option<Instant>,
     /// When pending permissions expire, and when the turn has taken as long as it may.
     pub(super) deadlines: Deadlines,
+    /// When to look again whether somebody would see what is pending.
+    pub(super) look_again: Option<Instant>,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -100,7 +109,7 @@ enum Input {
     Finished(Finished),
     Command(Command),
     Agent(Option<AgentEvents>),
-    Expiry,
+    Deadline,
     StopOverdue,
     Upcoming(Result<ReadyTurn, StoreError>),
     Idle,
@@ -156,8 +165,7 @@ impl SessionActor {
             }
             self.prepare_queued();
             let has_turn = self.machine.current_turn().is_some();
-            self.deadlines.follow(self.machine.snapshot());
-            let expiry = self.deadlines.next();
+            let deadline = self.next_deadline();
             let let_go_at = self.let_go_at();
             let stop_until = self.stop_until;
             let input = tokio::select! {
@@ -167,7 +175,7 @@ impl SessionActor {
                 () = hard.cancelled() => Input::Stop,
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
-                () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
+                () = sleep_until(deadline), if deadline.is_some() => Input::Deadline,
                 () = sleep_until(stop_until), if stop_until.is_some() => Input::StopOverdue,
                 ready = queue::ready(&mut self.upcoming), if self.upcoming.is_some() => Input::Upcoming(ready),
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
@@ -181,26 +189,18 @@ impl SessionActor {
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(result).await,
                 Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
-                Input::Finished(Finished::Patch { by, patch, reply, result }) => {
+                Input::Finished(Finished::Patch { by, patch, agent_mode, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
                     for _ in 0..self.child.events.len() {
                         let Ok(events) = self.child.events.try_recv() else { break };
                         self.agent_events(events).await;
                     }
-                    self.patched(by, &patch, reply, result).await
+                    self.patched(by, &patch, agent_mode, reply, result).await
                 }
                 Input::Command(command) => self.command(command).await,
                 Input::Agent(Some(events)) => self.agent_events(events).await,
                 Input::Agent(None) => self.channel_closed().await,
-                Input::Expiry => {
-                    let mut step = Step::new(Timestamp::now());
-                    if let Some(turn) = self.deadlines.due_turn() {
-                        self.machine.stop_at_deadline(&mut step, turn);
-                        self.begin_stopping(&mut step);
-                    }
-                    self.machine.expire(&mut step, &self.deadlines.due());
-                    self.finish_step(step).await
-                }
+                Input::Deadline => self.deadline_passed().await,
                 Input::StopOverdue => self.stop_overdue().await,
                 Input::Upcoming(ready) => self.begin_queued(ready).await,
                 Input::Idle => self.idle_too_long().await,
@@ -249,10 +249,7 @@ impl SessionActor {
                 self.begin_stopping(&mut step);
                 self.finish_command(step, reply, result).await
             }
-            Command::Answer { by, permission, answer, reply } => {
-                let result = self.machine.answer(&mut step, by, permission, answer);
-                self.finish_command(step, reply, result).await
-            }
+            Command::Permission(command) => self.permission_command(command).await,
             Command::Patch { by, patch, reply } if patch.needs_agent() => {
                 self.begin_patch(by, patch, reply).await
             }

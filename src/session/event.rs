@@ -8,8 +8,9 @@ use utoipa::ToSchema;
 
 use super::agent::{ConfigOption, ExtensionStatus, Mode, NoticeLevel, SlashCommand};
 use super::id::{MessageId, SessionId};
-use super::permission::Permission;
+use super::permission::{Permission, PermissionGrant};
 use super::plan::Plan;
+use super::policy::PermissionPolicy;
 use super::snapshot::{AgentSummary, SessionState, SessionUsage};
 use super::tool_call::ToolCall;
 use super::turn::Turn;
@@ -146,6 +147,12 @@ pub struct SessionChange {
     /// The model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The session's permission policy, whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission_policy: Option<PermissionPolicy>,
+    /// What "always" has remembered, whole, oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission_grants: Option<Vec<PermissionGrant>>,
     /// The extensions, whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Vec<ExtensionStatus>>,

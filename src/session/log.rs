@@ -61,13 +61,17 @@ pub struct SessionRecord {
     pub resume: Option<super::agent::ResumeToken>,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
+    /// What "always" has remembered, oldest first.
+    #[serde(default)]
+    pub grants: Vec<super::permission::PermissionGrant>,
 }
 
 impl SessionRecord {
     /// A session that begins.
     #[must_use]
     pub fn new(snapshot: Snapshot, launch: super::agent::LaunchSpec) -> Self {
-        Self { title_is_callers: snapshot.title.is_some(), snapshot, deleting: false, resume: None, launch }
+        let title_is_callers = snapshot.title.is_some();
+        Self { title_is_callers, snapshot, deleting: false, resume: None, launch, grants: Vec::new() }
     }
 
     /// How another agent goes on with it; `None` until one has started.
@@ -110,7 +114,7 @@ pub struct Page<Id> {
 }
 
 /// Whose things a list holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// Everybody's.
     Anyone,

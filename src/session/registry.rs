@@ -12,9 +12,12 @@ pub(super) use self::places::Place;
 use self::places::Places;
 use super::actor::{Child, Deadlines, Reports, SessionActor};
 use super::agent::{AgentLauncher, LaunchSpec};
+use super::audience::Audience;
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
 use super::log::{SessionLog, SessionRecord, Store, StoreError};
+use super::permission::PermissionSettings;
+use super::policy::PermissionPolicy;
 use super::snapshot::{SessionState, Snapshot};
 pub use super::state::CrashBounds;
 use super::state::{Bounds, Machine};
@@ -38,10 +41,8 @@ pub struct SessionSettings {
     pub output_bytes: usize,
     /// Permission requests that may be pending in one session.
     pub pending_permissions: usize,
-    /// How long a permission request waits for an answer.
-    pub permission_timeout: Duration,
-    /// Whether the agent writes its plan without asking.
-    pub allow_plan_write: bool,
+    /// What decides permission requests.
+    pub permissions: Arc<PermissionSettings>,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
     /// How long an agent may take to end a turn that is being stopped before it is killed.
@@ -67,6 +68,8 @@ pub struct NewSession {
     pub title: Option<String>,
     /// The caller's notes.
     pub metadata: BTreeMap<String, String>,
+    /// The session's own rules and terms, checked.
+    pub permission_policy: PermissionPolicy,
     /// How the agent is started.
     pub launch: LaunchSpec,
 }
@@ -96,6 +99,7 @@ struct Shared {
     launcher: Arc<dyn AgentLauncher>,
     settings: SessionSettings,
     tasks: Tasks,
+    audience: Audience,
     /// A standard mutex: held for a look-up or an insertion, never across an await.
     sessions: Mutex<HashMap<SessionId, SessionHandle>>,
     /// How many sessions have a task, for those who wait for their end.
@@ -119,7 +123,8 @@ impl Registry {
         let places = Places::new(settings.max_running, settings.max_starting);
         let sessions = Mutex::default();
         let count = watch::Sender::new(0);
-        let shared = Shared { store, launcher, settings, tasks, sessions, count, room, places };
+        let audience = Audience::default();
+        let shared = Shared { store, launcher, settings, tasks, audience, sessions, count, room, places };
         let registry = Self { shared: Arc::new(shared) };
         let mut closing = Vec::new();
         for (number, mut record, last_event_id) in kept {
@@ -131,7 +136,7 @@ impl Registry {
             }
             let place = Arc::clone(&registry.shared.room).try_acquire_owned().ok();
             let deleting = record.deleting;
-            let machine = Machine::restore(record, last_event_id, registry.bounds());
+            let machine = Machine::restore(record, last_event_id, registry.bounds(), registry.permissions());
             let (handle, actor) = registry.attach(machine, number, last_event_id, place);
             if !deleting {
                 closing.push(handle.status.clone());
@@ -157,7 +162,7 @@ impl Registry {
         let agents_place = self.place_for_agent().await.map_err(CreateError::AtCapacity)?;
         let record = first_record(new);
         let number = self.shared.store.create_session(record.clone()).await?;
-        let machine = Machine::new(record, self.bounds());
+        let machine = Machine::new(record, self.bounds(), self.permissions());
         let (handle, actor) = self.attach(machine, number, EventId(0), Some(place));
         self.lock().insert(handle.id(), handle.clone());
         self.shared.tasks.spawn(actor.run_new(agents_place));
@@ -188,6 +193,12 @@ impl Registry {
         let mut count = self.shared.count.subscribe();
         // The sender is in this very structure.
         let _ = count.wait_for(|count| *count == 0).await;
+    }
+
+    /// Who reads the sessions' events, and so would see what an agent asks.
+    #[must_use]
+    pub fn audience(&self) -> &Audience {
+        &self.shared.audience
     }
 
     /// The store, for lists.
@@ -239,6 +250,7 @@ impl Registry {
             stop_grace: shared.settings.stop_grace,
             stop_until: None,
             deadlines: Deadlines::new(shared.settings.turn_duration),
+            look_again: None,
             waiting_patch: None,
             kept_since: None,
             broken: None,
@@ -250,13 +262,15 @@ impl Registry {
         (handle, actor)
     }
 
+    fn permissions(&self) -> Arc<PermissionSettings> {
+        Arc::clone(&self.shared.settings.permissions)
+    }
+
     fn bounds(&self) -> Bounds {
         let settings = &self.shared.settings;
         Bounds {
             output_bytes: settings.output_bytes,
             pending_permissions: settings.pending_permissions,
-            permission_timeout: settings.permission_timeout,
-            allow_plan_write: settings.allow_plan_write,
             turn_duration: settings.turn_duration,
             crash: settings.crash,
             queued_turns: settings.queued_turns,
@@ -270,7 +284,8 @@ impl Registry {
 }
 
 fn first_record(new: NewSession) -> SessionRecord {
-    let NewSession { owner, title, metadata, launch } = new;
-    let snapshot = Snapshot { title, metadata, ..Snapshot::new(owner, &launch, Timestamp::now()) };
+    let NewSession { owner, title, metadata, permission_policy, launch } = new;
+    let began = Snapshot::new(owner, &launch, Timestamp::now());
+    let snapshot = Snapshot { title, metadata, permission_policy, ..began };
     SessionRecord::new(snapshot, launch)
 }

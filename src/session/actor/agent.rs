@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Child, Finished, Next, SessionActor};
 use crate::session::agent::{
-    AgentCommand, AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchedAgent, Notice, NoticeLevel,
+    AgentCommand, AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchSpec, LaunchedAgent, Notice,
+    NoticeLevel,
 };
 use crate::session::handle::Refusal;
 use crate::session::id::Timestamp;
@@ -60,7 +61,7 @@ impl SessionActor {
         let record = self.machine.record();
         let launch = self.launcher.launch(
             self.log.session(),
-            record.launch.clone(),
+            LaunchSpec { mode: self.machine.agent_mode(), ..record.launch.clone() },
             record.resume(),
             events_in,
             cancel,
@@ -137,6 +138,9 @@ impl SessionActor {
                         self.stop_by_force(&mut step).await;
                         break;
                     }
+                }
+                AgentEvent::PermissionRequested(request) => {
+                    self.permission_requested(&mut step, request).await;
                 }
                 event => self.machine.agent_event(&mut step, event),
             }

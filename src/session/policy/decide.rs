@@ -38,6 +38,12 @@ impl Verdict {
         self.rule = Some(rule.into());
         self
     }
+
+    /// Whether a rule decided, and not a default, a remembered answer or the mode.
+    #[must_use]
+    pub fn is_by_rule(&self) -> bool {
+        self.rule.as_deref().is_some_and(|rule| !rule.ends_with(".default"))
+    }
 }
 
 /// One level's rules.

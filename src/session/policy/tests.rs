@@ -24,6 +24,7 @@ pub(super) fn facts(tool: &str, input: &Value) -> ToolFacts {
             _ => None,
         },
         read_only: tool == "look",
+        writes_plan: false,
         shell: match text("/command") {
             Some(line) if tool == "shell" => ShellUse::Line { line, pointer: "/command" },
             Some(line) => ShellUse::Perhaps(vec![line]),

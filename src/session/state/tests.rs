@@ -2,21 +2,24 @@
 
 mod any_order;
 mod mode;
+mod permissions;
 mod stopping;
 mod queued;
 mod waking;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::session::agent::{
-    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, LaunchSpec, Mode,
-    ModelCallUsage, PermissionReply, ResumeToken,
+    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentOption, AgentPermissionRequest,
+    LaunchSpec, Mode, ModelCallUsage, PermissionReply, ReplyToken, ResumeToken,
 };
+use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionPatch;
-use crate::session::id::Timestamp;
+use crate::session::id::{GrantId, Timestamp};
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
@@ -24,8 +27,6 @@ use crate::session::turn::{Prompt, Turn, TurnState};
 const BOUNDS: Bounds = Bounds {
     output_bytes: 10,
     pending_permissions: 3,
-    permission_timeout: Duration::from_mins(1),
-    allow_plan_write: true,
     turn_duration: Duration::from_mins(10),
     crash: CrashBounds { deaths: 3, within: Duration::from_mins(1), cooldown: Duration::from_mins(1) },
     queued_turns: 2,
@@ -72,7 +73,7 @@ struct Walk {
 
 impl Walk {
     fn new() -> Self {
-        let machine = Machine::new(record(), BOUNDS);
+        let machine = Machine::new(record(), BOUNDS, Arc::new(permissions()));
         let mut walk = Self {
             machine,
             events: Vec::new(),
@@ -144,7 +145,7 @@ impl Walk {
     fn restart(&mut self) {
         let record = self.machine.record().clone();
         let last = record.snapshot.last_event_id;
-        self.machine = Machine::restore(record, last, BOUNDS);
+        self.machine = Machine::restore(record, last, BOUNDS, Arc::new(permissions()));
         self.step(Machine::gateway_restarted);
     }
 

@@ -105,7 +105,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
     let record = walk.machine.record().clone();
     let last = record.snapshot.last_event_id;
     let mut walk = Walk {
-        machine: Machine::restore(record, last, BOUNDS),
+        machine: Machine::restore(record, last, BOUNDS, Arc::new(permissions())),
         events: Vec::new(),
         commands: Vec::new(),
         changes: Vec::new(),
@@ -128,7 +128,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
     let record = walk.machine.record().clone();
     let last = record.snapshot.last_event_id;
     let mut again = Walk {
-        machine: Machine::restore(record, last, BOUNDS),
+        machine: Machine::restore(record, last, BOUNDS, Arc::new(permissions())),
         events: Vec::new(),
         commands: Vec::new(),
         changes: Vec::new(),
