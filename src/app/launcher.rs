@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::mpsc;
@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of, set_again};
 use self::guard::Guard;
-use self::hearing::Hearing;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
 use self::servers::SessionServers;
@@ -117,14 +116,7 @@ impl GooseLauncher {
         };
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
-        let hearing = Hearing {
-            session,
-            logs: settings.log_dir.clone().unwrap_or_else(|| home::logs(&guard.home)),
-            since: SystemTime::now(),
-            redactor: redactor.clone(),
-            tasks: self.shared.tasks.clone(),
-            events: events.clone(),
-        };
+        let hearing = self.hearing(session, &guard.home, &redactor, &events);
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
@@ -173,10 +165,7 @@ impl GooseLauncher {
             if resume.is_none() {
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
-            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
-                let ExtensionStatus { name, error, .. } = extension;
-                tracing::warn!(%session, extension = name, error, "an extension did not load");
-            }
+            hearing.warn_of(&checked.extensions);
             refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, ResumeToken(session.to_owned())))

@@ -121,7 +121,7 @@ pub fn check(
         if extension.loaded && extension.error.is_none() {
             checked.push(ExtensionStatus { name: key_of(&extension.name), ..extension });
         } else {
-            let (extension, notice) = failed_extension(extension);
+            let (extension, notice) = failed_extension(&extension);
             checked.push(extension);
             notices.push(notice);
         }
@@ -131,7 +131,7 @@ pub fn check(
 
 /// An extension that did not load, as callers see it, and what there is to tell of it.
 #[must_use]
-pub fn failed_extension(extension: ExtensionStatus) -> (ExtensionStatus, Notice) {
+pub fn failed_extension(extension: &ExtensionStatus) -> (ExtensionStatus, Notice) {
     let name = key_of(&extension.name);
     // A server's address is its owner's affair.
     let error = extension.error.as_deref().map(without_addresses);
@@ -140,7 +140,7 @@ pub fn failed_extension(extension: ExtensionStatus) -> (ExtensionStatus, Notice)
         None => format!("extension {name} could not be loaded"),
     };
     let notice = Notice { level: NoticeLevel::Warning, code: "extension-failed".into(), message };
-    (ExtensionStatus { name, error, ..extension }, notice)
+    (ExtensionStatus { name, loaded: extension.loaded, error }, notice)
 }
 
 /// Which of the required extensions, by whatever name, are not there, and why.

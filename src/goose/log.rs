@@ -207,7 +207,7 @@ mod tests {
         fs::write(day.join("20261130_190049.log"), LOGS[2].1).unwrap();
         fs::write(day.join("notes.txt"), LOGS[0].1).unwrap();
         assert_eq!(failures_below(dir.path(), SystemTime::UNIX_EPOCH).unwrap(), expected());
-        let later = SystemTime::now() + Duration::from_secs(60);
+        let later = SystemTime::now() + Duration::from_mins(1);
         assert_eq!(failures_below(dir.path(), later).unwrap(), []);
     }
 }

@@ -1,13 +1,14 @@
 //! What a goose has loaded that does not say so in its answers: from its list and its log.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::GooseLauncher;
 use crate::acp::{Connection, NewSession, Redactor};
-use crate::goose::{launch, log};
+use crate::goose::{home, launch, log};
 use crate::session::agent::{AgentEvent, AgentEvents, ExtensionStatus};
 use crate::session::id::SessionId;
 use crate::shutdown::Tasks;
@@ -18,14 +19,34 @@ const AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(
 /// Listens to one goose.
 #[derive(Clone)]
 pub(super) struct Hearing {
-    pub(super) session: SessionId,
+    session: SessionId,
     /// Where it writes its log.
-    pub(super) logs: PathBuf,
+    logs: PathBuf,
     /// When it was started.
-    pub(super) since: SystemTime,
-    pub(super) redactor: Redactor,
-    pub(super) tasks: Tasks,
-    pub(super) events: mpsc::Sender<AgentEvents>,
+    since: SystemTime,
+    redactor: Redactor,
+    tasks: Tasks,
+    events: mpsc::Sender<AgentEvents>,
+}
+
+impl GooseLauncher {
+    /// To listen to a goose that is about to be started.
+    pub(super) fn hearing(
+        &self,
+        session: SessionId,
+        home: &Path,
+        redactor: &Redactor,
+        events: &mpsc::Sender<AgentEvents>,
+    ) -> Hearing {
+        Hearing {
+            session,
+            logs: self.shared.settings.log_dir.clone().unwrap_or_else(|| home::logs(home)),
+            since: SystemTime::now(),
+            redactor: redactor.clone(),
+            tasks: self.shared.tasks.clone(),
+            events: events.clone(),
+        }
+    }
 }
 
 impl Hearing {
@@ -51,6 +72,13 @@ impl Hearing {
         said
     }
 
+    /// Tells the operator which extensions did not load.
+    pub(super) fn warn_of(&self, extensions: &[ExtensionStatus]) {
+        for ExtensionStatus { name, error, .. } in extensions.iter().filter(|extension| !extension.loaded) {
+            tracing::warn!(session = %self.session, extension = name, error, "an extension did not load");
+        }
+    }
+
     /// Reads the log again for a while.
     async fn go_on(self, mut told: Vec<String>) {
         let mut passed = Duration::ZERO;
@@ -59,16 +87,15 @@ impl Hearing {
                 biased;
                 () = self.tasks.hard().cancelled() => return,
                 () = self.events.closed() => return,
-                () = sleep(after - passed) => passed = after,
+                () = sleep(after.saturating_sub(passed)) => passed = after,
             }
             for failure in self.failures().await {
                 if told.contains(&failure.name) {
                     continue;
                 }
                 told.push(failure.name.clone());
-                let (extension, notice) = launch::failed_extension(failure);
-                let ExtensionStatus { name, error, .. } = &extension;
-                tracing::warn!(session = %self.session, extension = name, error, "an extension did not load");
+                let (extension, notice) = launch::failed_extension(&failure);
+                self.warn_of(std::slice::from_ref(&extension));
                 let news = vec![AgentEvent::ExtensionChanged(extension), AgentEvent::Notice(notice)];
                 // The session may have let its agent go meanwhile.
                 let _ = self.events.send(news).await;
