@@ -1,6 +1,9 @@
 //! Whole decisions, by tables and by properties.
 
 mod decisions;
+mod hostile;
+mod lines;
+mod oracle;
 mod properties;
 
 use std::path::Path;
