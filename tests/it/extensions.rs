@@ -299,7 +299,7 @@ async fn what_goose_says_in_its_log_alone_is_told_too() {
         failed.map(|extension| (text(&extension["name"]), text(&extension["error"]))).collect()
     };
     let tomorrow = ("tomorrow".to_owned(), "invalid config: Unknown extension: tomorrow".to_owned());
-    assert_eq!(failed(&session.snapshot), [tomorrow.clone()]);
+    assert_eq!(failed(&session.snapshot), std::slice::from_ref(&tomorrow));
     assert_eq!(session.snapshot["notices"][0]["code"], "extension-failed");
     // What fails later is told later.
     let mut events = session.events_with("?types=notice").await;
