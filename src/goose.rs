@@ -27,6 +27,7 @@ pub mod outcome;
 pub mod plan;
 pub mod remembered;
 pub mod servers;
+pub mod starting;
 pub mod steer;
 pub mod tools;
 pub mod updates;

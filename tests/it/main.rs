@@ -26,6 +26,7 @@ mod replay;
 mod restart;
 mod service;
 mod sessions;
+mod starts;
 mod steer;
 mod stopping;
 mod storage;
