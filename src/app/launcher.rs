@@ -3,6 +3,7 @@
 mod agent;
 mod guard;
 mod hang;
+mod hearing;
 mod listing;
 mod program;
 mod servers;
@@ -52,6 +53,8 @@ pub(super) struct GooseSettings {
     pub(super) servers: Servers,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
+    /// Where goose writes its log; `None`: in the session's home.
+    pub(super) log_dir: Option<PathBuf>,
     /// Where the sessions' homes are.
     pub(super) homes: PathBuf,
     /// Where the folders of sessions without a `cwd` are.
@@ -116,6 +119,7 @@ impl GooseLauncher {
         };
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
+        let hearing = self.hearing(session, &guard.home, &redactor, &events);
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("goose has not answered initialize");
@@ -128,9 +132,10 @@ impl GooseLauncher {
                     *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
                         "goose has not answered session/load";
                     let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
-                    (Origin::Loaded, servers.without_left_out(loaded))
+                    (Origin::Loaded, loaded)
                 }
             };
+            let session = servers.without_left_out(hearing.complete(connection, session).await);
             *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
                 "goose has not taken the session's settings";
             let started = Started { launch: &launch, provider: settings.launch.own_provider(), origin };
@@ -167,10 +172,7 @@ impl GooseLauncher {
             if resume.is_none() {
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
-            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
-                let ExtensionStatus { name, error, .. } = extension;
-                tracing::warn!(%session, extension = name, error, "an extension did not load");
-            }
+            hearing.warn_of(&checked.extensions);
             refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, default_effort, ResumeToken(session.to_owned())))

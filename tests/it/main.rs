@@ -14,6 +14,7 @@ mod floor;
 mod hostile;
 mod idempotency;
 mod inbox;
+mod metrics;
 mod openapi;
 mod outcomes;
 mod permissions;
