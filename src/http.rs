@@ -25,6 +25,7 @@ pub mod gate;
 pub mod health;
 pub mod host;
 pub mod idempotency;
+pub mod inbox;
 pub mod info;
 pub mod events;
 mod layers;
@@ -38,6 +39,7 @@ mod prompt;
 pub mod request;
 pub mod server;
 pub mod sessions;
+pub mod steer;
 pub mod stream;
 pub mod stream_tickets;
 pub mod turns;
@@ -139,7 +141,7 @@ fn routes() -> Router<Api> {
         .route("/v1/info", get(info::info))
         .route("/v1/extensions", get(catalogue::list))
         .route("/v1/stream-tickets", post(stream_tickets::create_stream_ticket))
-        .route("/v1/permissions", get(permissions::list_permissions))
+        .route("/v1/permissions", get(inbox::list_permissions))
         .route("/v1/sessions", get(sessions::list_sessions).post(sessions::create_session))
         .route(
             "/v1/sessions/{session_id}",
@@ -167,6 +169,7 @@ fn routes() -> Router<Api> {
         .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn))
+        .route("/v1/sessions/{session_id}/turns/{turn_id}/steer", post(steer::steer_turn))
 }
 
 /// What the handlers ask of a caller, asked again before an answer is given a second time.

@@ -219,8 +219,9 @@ impl GooseLauncher {
             ..Limits::default()
         };
         let filter = Box::new(GooseUpdates::new(mode));
+        let run = filter.run();
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
-        Ok((GooseAgent::new(connection, control, guard), stderr))
+        Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
     }
 
     /// Makes the session's home and finds where it works.

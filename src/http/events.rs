@@ -147,7 +147,7 @@ pub(super) fn event_stream(
 
 /// Done when everything has to end at once or the caller's token is taken away. When gander stops, each session closes
 /// its log once its turn is over, and its streams end behind the last event.
-fn ended(api: &Api, caller: &Caller) -> Ended {
+pub(super) fn ended(api: &Api, caller: &Caller) -> Ended {
     let hard = api.tasks.hard().clone();
     let revoked = caller.revoked();
     Box::pin(async move {

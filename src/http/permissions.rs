@@ -1,4 +1,4 @@
-//! `/v1/permissions` and `/v1/sessions/{id}/permissions`: what the agent asks, and the answers.
+//! `/v1/sessions/{id}/permissions`: what the agent asks, and the answers.
 
 use axum::Json;
 use axum::extract::State;
@@ -97,30 +97,6 @@ fn unknown_option(field: &str, detail: &str) -> Problem {
     Problem::new(Code::UnknownPermissionOption, format!("/{field}: {detail}")).errors(vec![error])
 }
 
-/// List permission requests
-///
-/// Those of all the caller's sessions, newest first; for an admin those of everybody's.
-#[utoipa::path(
-    get,
-    path = "/v1/permissions",
-    operation_id = "listPermissions",
-    tag = "permissions",
-    params(PermissionsQuery),
-    responses(
-        (status = 200, description = "The requests.", body = PermissionList),
-        (status = "4XX", response = super::openapi::Refused),
-        (status = 503, description = "`storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-    ),
-)]
-pub async fn list_permissions(
-    State(api): State<Api>,
-    caller: Caller,
-    QueryParams(query): QueryParams<PermissionsQuery>,
-) -> Result<Json<PermissionList>, Problem> {
-    caller.require(Role::Read)?;
-    list(&api, PermissionsOf::Owner(visible_to(&caller)), query).await
-}
-
 /// List a session's permission requests
 ///
 /// Newest first.
@@ -145,18 +121,23 @@ pub async fn list_session_permissions(
 ) -> Result<Json<PermissionList>, Problem> {
     caller.require(Role::Read)?;
     let session = session_of(&api, &caller, &session_id)?;
-    list(&api, PermissionsOf::Session(session.number()), query).await
+    let PermissionsQuery { state, limit, cursor } = query;
+    let of = PermissionsOf::Session(session.number());
+    list(&api, of, state, limit, cursor.as_deref()).await.map(Json)
 }
 
-async fn list(
+/// A page of a list of requests.
+pub(super) async fn list(
     api: &Api,
     of: PermissionsOf,
-    query: PermissionsQuery,
-) -> Result<Json<PermissionList>, Problem> {
-    let (page, limit) = PageRequest::new(query.limit, query.cursor.as_deref())?.to_store();
-    let mut permissions = api.registry.store().permissions(of, query.state, page).await?;
+    state: Option<PermissionState>,
+    limit: Option<usize>,
+    cursor: Option<&str>,
+) -> Result<PermissionList, Problem> {
+    let (page, limit) = PageRequest::new(limit, cursor)?.to_store();
+    let mut permissions = api.registry.store().permissions(of, state, page).await?;
     let next_cursor = next_cursor(&mut permissions, limit, |permission| permission.id);
-    Ok(Json(PermissionList { permissions, next_cursor }))
+    Ok(PermissionList { permissions, next_cursor })
 }
 
 /// Whose things a caller sees in lists.

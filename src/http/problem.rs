@@ -98,6 +98,8 @@ problem_codes! {
     InvalidRequest = 422 "invalid-request" "Invalid request",
     /// The permission request does not offer this option.
     UnknownPermissionOption = 422 "unknown-permission-option" "Unknown permission option",
+    /// The agent, as it is spoken to, cannot do it.
+    NotInThisTransport = 422 "not-in-this-transport" "Not in this transport",
     /// An extension that the session requires did not load.
     ExtensionRequired = 424 "extension-required" "Extension required",
     /// A mistake of the gateway's.
@@ -320,10 +322,14 @@ impl From<Refusal> for Problem {
             Refusal::SessionGone => Self::new(Code::SessionNotFound, detail),
             Refusal::Busy(_) => Self::new(Code::SessionBusy, detail),
             Refusal::StartFailed(error) => error.into(),
+            Refusal::SteeringUnsupported => Self::new(Code::NotInThisTransport, detail),
+            Refusal::SteerRefused(failure) => Self::invalid("/prompt", failure.message),
             Refusal::CoolingDown { retry_after, .. } => {
                 Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())
             }
-            Refusal::AtCapacity(_) | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
+            Refusal::AtCapacity(_) | Refusal::QueueFull | Refusal::TooManySteers => {
+                Self::new(Code::AtCapacity, detail)
+            }
             Refusal::Failed(_) | Refusal::Unfit(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),

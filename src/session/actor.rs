@@ -10,7 +10,9 @@ mod deadlines;
 mod ending;
 mod permissions;
 mod queue;
+mod reports;
 mod settings;
+mod steer;
 mod stopping;
 mod storage;
 
@@ -23,10 +25,10 @@ use tokio::time::Instant;
 pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
 use self::queue::{ReadyTurn, Upcoming};
+pub(super) use self::reports::Reports;
+use self::reports::{Finished, ModeSet};
 use self::storage::Waiting;
-use super::agent::{
-    AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode, Notice, Unfit,
-};
+use super::agent::{AgentEvents, AgentLauncher};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
@@ -34,25 +36,6 @@ use super::registry::{Place, Registry};
 use super::snapshot::{SessionState, Snapshot};
 use super::state::{Machine, Step};
 use crate::shutdown::Tasks;
-
-/// What the actor's own tasks tell it.
-enum Finished {
-    /// The agent has started, or not.
-    Launch(Result<LaunchedAgent, LaunchError>),
-    /// The agent is in the mode that a turn waits for, or not.
-    Mode { mode: Mode, result: ModeSet },
-    /// The agent has taken new settings, with this mode if any, or not.
-    Patch {
-        by: String,
-        patch: SessionPatch,
-        agent_mode: Option<Mode>,
-        reply: Reply<Snapshot>,
-        result: Result<Vec<Notice>, Refusal>,
-    },
-}
-
-/// Whether the agent is in the mode it was to be set to, and if so, whether it has what gets round that.
-type ModeSet = Result<Result<Vec<Notice>, Unfit>, AgentFailure>;
 
 /// Everything that ends with the session.
 pub(super) struct SessionActor {
@@ -90,19 +73,6 @@ pub(super) struct SessionActor {
     pub(super) registry: Registry,
     /// The place among all sessions; given back when the session leaves the registry.
     pub(super) place: Option<OwnedSemaphorePermit>,
-}
-
-/// How the actor's own tasks tell it what they have done.
-pub(super) struct Reports {
-    sender: mpsc::Sender<Finished>,
-    receiver: mpsc::Receiver<Finished>,
-}
-
-impl Reports {
-    pub(super) fn new() -> Self {
-        let (sender, receiver) = mpsc::channel(4);
-        Self { sender, receiver }
-    }
 }
 
 enum Input {
@@ -191,11 +161,12 @@ impl SessionActor {
                 Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
                 Input::Finished(Finished::Patch { by, patch, agent_mode, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
-                    for _ in 0..self.child.events.len() {
-                        let Ok(events) = self.child.events.try_recv() else { break };
-                        self.agent_events(events).await;
-                    }
+                    self.take_what_was_told().await;
                     self.patched(by, &patch, agent_mode, reply, result).await
+                }
+                Input::Finished(Finished::Steer { message, reply, result }) => {
+                    self.take_what_was_told().await;
+                    self.steer_answered(message, reply, result).await
                 }
                 Input::Command(command) => self.command(command).await,
                 Input::Agent(Some(events)) => self.agent_events(events).await,
@@ -210,6 +181,14 @@ impl SessionActor {
             }
         }
         self.leave_registry();
+    }
+
+    /// Takes what the agent has told before now.
+    async fn take_what_was_told(&mut self) {
+        for _ in 0..self.child.events.len() {
+            let Ok(events) = self.child.events.try_recv() else { break };
+            self.agent_events(events).await;
+        }
     }
 
     /// Takes the session out of the registry and gives its place back.
@@ -249,6 +228,7 @@ impl SessionActor {
                 self.begin_stopping(&mut step);
                 self.finish_command(step, reply, result).await
             }
+            Command::Steer { by, turn, prompt, reply } => self.steer(by, turn, prompt, reply),
             Command::Permission(command) => self.permission_command(command).await,
             Command::Patch { by, patch, reply } if patch.needs_agent() => {
                 self.begin_patch(by, patch, reply).await

@@ -21,10 +21,10 @@ use utoipa::ToSchema;
 
 pub use self::event::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentOption, AgentPermissionRequest, ContextUsage,
-    ModelCallUsage, ReplyToken,
+    ModelCallUsage, ReplyToken, SteerFailure,
 };
 use self::servers::McpServerChoice;
-use super::id::{SessionId, TurnId};
+use super::id::{MessageId, SessionId, TurnId};
 
 /// A future that a trait object can return.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -238,6 +238,18 @@ pub enum AgentCommand {
         reply: ReplyToken,
         /// How.
         answer: PermissionReply,
+    },
+    /// Puts words into the running turn. When the agent takes them, [`AgentEvent::Steered`] comes at that place among
+    /// what it says, and `done` is told behind it.
+    Steer {
+        /// The turn.
+        turn: TurnId,
+        /// gander's id of the words.
+        message: MessageId,
+        /// ACP content blocks.
+        content: Vec<Value>,
+        /// Told when the agent has answered.
+        done: oneshot::Sender<Result<(), SteerFailure>>,
     },
     /// Changes the mode.
     SetMode {

@@ -57,9 +57,18 @@ pub enum Refusal {
     /// No such turn in this session.
     #[error("the turn does not exist")]
     TurnNotFound,
-    /// The turn is over.
+    /// The turn is over, or has not begun.
     #[error("the turn is not running")]
     TurnNotRunning,
+    /// The agent has to use first what was put into the turn before.
+    #[error("too many prompts put into the turn wait for the agent")]
+    TooManySteers,
+    /// The agent cannot.
+    #[error("the agent takes no words into a running turn")]
+    SteeringUnsupported,
+    /// The agent does not take what it was given for the running turn.
+    #[error("the agent does not take it: {0}")]
+    SteerRefused(AgentFailure),
     /// No such permission in this session.
     #[error("the permission does not exist")]
     PermissionNotFound,
@@ -122,6 +131,7 @@ pub(super) enum Command {
     Snapshot { reply: Reply<Snapshot> },
     Prompt { by: String, prompt: Prompt, when_busy: WhenBusy, reply: Reply<Turn> },
     Cancel { by: String, turn: TurnId, reply: Reply<Turn> },
+    Steer { by: String, turn: TurnId, prompt: Prompt, reply: Reply<()> },
     Permission(PermissionCommand),
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot> },
     Hibernate { reply: Reply<Snapshot> },
@@ -138,7 +148,7 @@ impl Command {
             }
             Self::Prompt { reply, .. } | Self::Cancel { reply, .. } => reply.send(Err(refusal)).is_ok(),
             Self::Permission(command) => command.refuse(refusal),
-            Self::Delete { reply, .. } => reply.send(Err(refusal)).is_ok(),
+            Self::Steer { reply, .. } | Self::Delete { reply, .. } => reply.send(Err(refusal)).is_ok(),
         };
     }
 }
@@ -229,6 +239,16 @@ impl SessionHandle {
             // It is over, or there never was one.
             Err(Refusal::TurnNotRunning) => self.turn(turn).await.and(Err(Refusal::TurnNotRunning)),
             result => result,
+        }
+    }
+
+    /// Puts words into a running turn; when this returns the agent has taken them and `turn.steered` is in the log.
+    pub async fn steer(&self, by: &str, turn: TurnId, prompt: Prompt) -> Result<Turn, Refusal> {
+        match self.ask_patiently(|reply| Command::Steer { by: by.to_owned(), turn, prompt, reply }).await {
+            Ok(()) => self.turn(turn).await,
+            // It is over or queued, or there never was one.
+            Err(Refusal::TurnNotRunning) => self.turn(turn).await.and(Err(Refusal::TurnNotRunning)),
+            Err(refusal) => Err(refusal),
         }
     }
 

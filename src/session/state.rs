@@ -34,6 +34,7 @@ mod judging;
 mod mode;
 mod permissions;
 mod queue;
+mod steer;
 mod step;
 mod stopping;
 mod tool_calls;
@@ -149,6 +150,8 @@ pub(super) struct Machine {
     tool_notes: HashMap<String, ToolCallNotes>,
     /// Calls of the running turn that have ended: what the agent still says about them begins nothing anew.
     ended_calls: HashSet<String>,
+    /// What the agent is asked to take for the running turn.
+    asked_steers: Vec<steer::Asked>,
     replies: HashMap<PermissionId, PendingReply>,
     /// The state last told.
     told: Option<(SessionState, Option<String>)>,
@@ -172,6 +175,7 @@ impl Machine {
             turn_usage: None,
             tool_notes: HashMap::new(),
             ended_calls: HashSet::new(),
+            asked_steers: Vec::new(),
             replies: HashMap::new(),
             told: None,
         }

@@ -428,3 +428,35 @@ async fn updates_of_another_session_are_dropped() {
     let unknown = json!({"method": "_new/thing", "params": {"x": 1}});
     assert_eq!(peer.event().await, Some(AgentEvent::Unknown(unknown)));
 }
+
+#[tokio::test]
+async fn a_success_that_is_told_stands_at_its_place_among_what_the_agent_says() {
+    let mut peer = Peer::with_session(Limits::default()).await;
+    let connection = peer.connection.clone();
+    let asked = peer.tasks.spawn(async move {
+        let told = |answer: &RawValue| AgentEvent::Unknown(serde_json::from_str(answer.get()).unwrap());
+        connection.request_told("_own/method", &json!({"sessionId": "s"}), told).await
+    });
+    let request = peer.sent().await;
+    assert_eq!((&request["method"], &request["params"]), (&json!("_own/method"), &json!({"sessionId": "s"})));
+    // In one write, so that they come as one batch.
+    let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"taken": true}});
+    let lines = format!("{}\n{answer}\n{}\n", chunk("s", "before"), chunk("s", "behind"));
+    peer.write(lines.as_bytes()).await;
+    assert_eq!(peer.text().await, "before");
+    assert_eq!(peer.event().await, Some(AgentEvent::Unknown(json!({"taken": true}))));
+    assert_eq!(peer.text().await, "behind");
+    asked.await.unwrap().unwrap();
+
+    // A refusal is told to whoever asked, and to nobody else.
+    let connection = peer.connection.clone();
+    let asked = peer.tasks.spawn(async move {
+        let told = |_: &RawValue| unreachable!("it is refused");
+        connection.request_told("_own/method", &json!({}), told).await
+    });
+    let id = peer.sent().await["id"].clone();
+    peer.say(&json!({"id": id, "error": {"code": -32601, "message": "Method not found"}})).await;
+    assert_eq!(asked.await.unwrap().unwrap_err().code, Some(-32601));
+    peer.exits("exit code 0");
+    peer.ended("exit code 0", TurnErrorClass::AgentExited).await;
+}

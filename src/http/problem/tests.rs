@@ -25,7 +25,7 @@ const CONTRACT: &[(u16, &[&str])] = &[
     (413, &["body-too-large"]),
     (415, &["unsupported-media-type"]),
     (421, &["host-not-allowed"]),
-    (422, &["invalid-request", "unknown-permission-option"]),
+    (422, &["invalid-request", "unknown-permission-option", "not-in-this-transport"]),
     (424, &["extension-required"]),
     (500, &["internal"]),
     (502, &["agent-start-failed", "provider-not-configured"]),

@@ -102,11 +102,12 @@ impl SessionActor {
             if let Some(cooldown) = cooldown {
                 tokio::time::sleep(cooldown).await;
             }
-            let place = if needs_place { Some(registry.wait_for_place().await) } else { None };
             // Its events could not be written: it waits as a prompt would be refused.
             if store.trouble().wait_for(Option::is_none).await.is_err() {
                 return Err(StoreError::Closed);
             }
+            // Last, so that it keeps no place from others while it waits for something else.
+            let place = if needs_place { Some(registry.wait_for_place().await) } else { None };
             loop {
                 match store.turn(number, turn).await {
                     Ok(Some(turn)) => return Ok(ReadyTurn { turn, place }),

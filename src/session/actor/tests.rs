@@ -3,17 +3,18 @@
 mod doubles;
 mod permissions;
 mod queued;
+mod steered;
 mod stopping;
 
 use std::time::Duration;
 
 use super::*;
-use crate::session::agent::{AgentCommand, AgentEvent, Mode};
+use crate::session::agent::{AgentCommand, AgentEvent, LaunchError, Mode};
 use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
 use crate::session::tool_call::ToolCall;
-use crate::session::turn::{Prompt, Turn, TurnState, WhenBusy};
+use crate::session::turn::{Prompt, Turn, TurnErrorClass, TurnState, WhenBusy};
 use doubles::{Commits, World};
 
 async fn until(session: &SessionHandle, state: SessionState) {

@@ -57,6 +57,7 @@ impl Machine {
         turn.error = error;
         turn.text = (!self.turn_text.is_empty()).then(|| std::mem::take(&mut self.turn_text));
         turn.usage = self.turn_usage.take();
+        self.tell_unused_steers(step);
         let by = match self.stop.take() {
             Some(Stop::Cancelled { by }) => Some(by),
             Some(Stop::Deadline) | None => None,

@@ -72,6 +72,7 @@ impl Machine {
             AgentEvent::UserMessage { message_id, text } => {
                 self.text(step, MessageKind::User, message_id, text);
             }
+            AgentEvent::Steered { message, agents_id } => self.steered(step, message, agents_id),
             AgentEvent::ToolCallStarted(call) => {
                 // Models repeat ids: a call that begins again is another call.
                 self.ended_calls.remove(&call.id);
@@ -124,6 +125,7 @@ impl Machine {
                 }
             }
             AgentEvent::Notice(notice) => self.notice(step, notice),
+            AgentEvent::SessionMeta(_) => {}
             AgentEvent::Unknown(raw) => {
                 self.push(step, EventKind::AgentUpdate, EventBody::Raw { raw });
             }
@@ -136,7 +138,12 @@ impl Machine {
         let message_id = match &self.message {
             Some(open) if open.kind == kind && open.agents_id == agents_id => open.id,
             _ => {
-                let id = MessageId::new();
+                let known = if kind == MessageKind::User {
+                    self.steer_used(step, agents_id.as_deref())
+                } else {
+                    None
+                };
+                let id = known.unwrap_or_else(MessageId::new);
                 self.message = Some(OpenMessage { kind, agents_id, id });
                 if kind == MessageKind::Agent {
                     self.turn_text.clear();

@@ -5,6 +5,7 @@ mod mode;
 mod permissions;
 mod stopping;
 mod queued;
+mod steered;
 mod waking;
 
 use std::collections::HashSet;
@@ -19,7 +20,7 @@ use crate::session::agent::{
 };
 use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionPatch;
-use crate::session::id::{GrantId, Timestamp};
+use crate::session::id::{GrantId, MessageId, Timestamp};
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
@@ -64,6 +65,8 @@ struct Walk {
     events: Vec<(EventKind, Option<TurnId>, EventBody)>,
     commands: Vec<AgentCommand>,
     changes: Vec<Change>,
+    /// What was to be put into turns.
+    steers: Vec<MessageId>,
     /// Whether an agent was to be started.
     starts: bool,
     /// The modes that the agent was to be set to.
@@ -79,6 +82,7 @@ impl Walk {
             events: Vec::new(),
             commands: Vec::new(),
             changes: Vec::new(),
+            steers: Vec::new(),
             starts: false,
             modes: Vec::new(),
             now: 1,
