@@ -86,6 +86,25 @@ pub struct StoreConfig {
     pub reserve_bytes: u64,
     /// What tells this boot of the kernel from another.
     pub boot: String,
+    /// Told of every commit.
+    pub on_commit: OnCommit,
+}
+
+/// Told of every commit that brought events: their bytes, and how long it took. Called by the writer's thread, which
+/// waits for it.
+#[derive(Clone)]
+pub struct OnCommit(pub Arc<dyn Fn(usize, Duration) + Send + Sync>);
+
+impl Default for OnCommit {
+    fn default() -> Self {
+        Self(Arc::new(|_, _| {}))
+    }
+}
+
+impl std::fmt::Debug for OnCommit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnCommit")
+    }
 }
 
 impl StoreConfig {
@@ -103,6 +122,7 @@ impl StoreConfig {
             max_bytes: 0,
             reserve_bytes: 8 * 1024 * 1024,
             boot: fence::boot_id(),
+            on_commit: OnCommit::default(),
         }
     }
 }
@@ -159,6 +179,7 @@ impl SqliteStore {
             wal: Arc::clone(&wal),
             reserve,
             max_bytes: config.max_bytes,
+            on_commit: config.on_commit,
             told,
             tail_bytes: config.tail_bytes,
         })
@@ -218,6 +239,12 @@ impl SqliteStore {
             // It has only to return.
             let _ = writer.join();
         }
+    }
+
+    /// Bytes that wait to be committed.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.backlog.queued_bytes()
     }
 
     /// Writes a little, to see whether that works.

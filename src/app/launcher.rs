@@ -2,6 +2,8 @@
 
 mod agent;
 mod guard;
+mod hang;
+mod hearing;
 mod listing;
 mod program;
 mod servers;
@@ -49,6 +51,8 @@ pub(super) struct GooseSettings {
     pub(super) servers: Servers,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
+    /// Where goose writes its log; `None`: in the session's home.
+    pub(super) log_dir: Option<PathBuf>,
     /// Where the sessions' homes are.
     pub(super) homes: PathBuf,
     /// Where the folders of sessions without a `cwd` are.
@@ -113,21 +117,28 @@ impl GooseLauncher {
         };
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
+        let hearing = self.hearing(session, &guard.home, &redactor, &events);
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         let GooseAgent { connection, control, .. } = &agent;
-        let waiting = Mutex::new("its answer to initialize");
+        let waiting = Mutex::new("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "goose has not answered session/new";
             let new = match &resume {
-                None => connection.new_session(&cwd, &servers.servers).await?,
+                None => {
+                    let new = connection.new_session(&cwd, &servers.servers).await?;
+                    hearing.complete(connection, new).await
+                }
                 Some(Resume { token: ResumeToken(kept), .. }) => {
-                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
+                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                        "goose has not answered session/load";
                     let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
+                    let loaded = hearing.complete(connection, loaded).await;
                     set_again(connection, &spec, servers.without_left_out(loaded)).await?
                 }
             };
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                "goose has not told which extensions it has loaded";
             let removed = guard.tidy(connection, new.extensions.as_deref()).await;
             Ok((about, new, removed))
         };
@@ -137,7 +148,7 @@ impl GooseLauncher {
                 Ok(Err(failure)) => Err(self.start_failure(&failure, &redactor, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
+                    Err(self.timed_out(waiting_for, &guard.home, &servers.servers, control).await)
                 }
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
@@ -157,10 +168,7 @@ impl GooseLauncher {
             if resume.is_none() {
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
-            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
-                let ExtensionStatus { name, error, .. } = extension;
-                tracing::warn!(%session, extension = name, error, "an extension did not load");
-            }
+            hearing.warn_of(&checked.extensions);
             refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, ResumeToken(session.to_owned())))
@@ -214,7 +222,8 @@ impl GooseLauncher {
         let limits = Limits {
             line_bytes: settings.line_bytes,
             pending_permissions: settings.pending_permissions,
-            start_timeout: settings.start_timeout,
+            // The whole start has this limit; what hangs is looked for when it is over, before goose is killed.
+            start_timeout: 2 * settings.start_timeout,
             request_timeout: settings.request_timeout,
             ..Limits::default()
         };
@@ -284,9 +293,11 @@ impl GooseLauncher {
         let detail = format!("goose did not start a session: {message}");
         match outcome::of_error(failure.code, &failure.message).0 {
             TurnErrorClass::ProviderNotConfigured => LaunchError::ProviderNotConfigured { detail },
-            _ if failure.class == TurnErrorClass::AgentUnresponsive => {
-                LaunchError::Timeout { after: self.shared.settings.start_timeout, waiting_for: message }
-            }
+            _ if failure.class == TurnErrorClass::AgentUnresponsive => LaunchError::Timeout {
+                after: self.shared.settings.start_timeout,
+                waiting_for: message,
+                extensions: Vec::new(),
+            },
             _ => {
                 control.kill();
                 control.exited().await;

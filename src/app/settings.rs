@@ -52,6 +52,7 @@ pub(super) fn launcher(
         },
         servers: config.mcp.servers(),
         config_dir,
+        log_dir: config.goose.log_dir.clone(),
         homes: dir.join("homes"),
         workspaces: dir.join("workspaces"),
         start_timeout: config.goose.start_timeout,

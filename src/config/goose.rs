@@ -60,6 +60,9 @@ pub struct GooseSettings {
     /// empty.
     #[serde(deserialize_with = "parse::optional_path")]
     pub config_dir: Option<PathBuf>,
+    /// Where goose writes its log, absolute once loaded; `None`: where it does so by itself.
+    #[serde(deserialize_with = "parse::optional_path")]
+    pub log_dir: Option<PathBuf>,
     /// How long goose may take until a session is ready.
     #[serde(deserialize_with = "parse::duration")]
     pub start_timeout: Duration,
@@ -93,6 +96,9 @@ impl GooseSettings {
         }
         for names in [&mut self.builtins, &mut self.disabled_extensions] {
             *names = keys_of(names);
+        }
+        if let Some(folder) = &self.log_dir {
+            self.log_dir = Some(absolute("goose.log_dir", folder)?);
         }
         self.config_dir = match &self.config_dir {
             Some(folder) => Some(absolute("goose.config_dir", folder)?),

@@ -120,24 +120,29 @@ pub fn check(
     let mut notices = Vec::new();
     let mut checked = Vec::new();
     for extension in extensions.unwrap_or_default() {
-        let name = key_of(&extension.name);
-        // A server's address is its owner's affair.
-        let error = extension.error.as_deref().map(without_addresses);
-        let warning = match &error {
-            Some(error) => {
-                Some(("extension-failed", format!("extension {name} could not be loaded: {error}")))
-            }
-            None if !extension.loaded => {
-                Some(("extension-failed", format!("extension {name} could not be loaded")))
-            }
-            None => None,
-        };
-        if let Some((code, message)) = warning {
-            notices.push(Notice { level: NoticeLevel::Warning, code: code.into(), message });
+        if extension.loaded && extension.error.is_none() {
+            checked.push(ExtensionStatus { name: key_of(&extension.name), ..extension });
+        } else {
+            let (extension, notice) = failed_extension(&extension);
+            checked.push(extension);
+            notices.push(notice);
         }
-        checked.push(ExtensionStatus { name, error, ..extension });
     }
     Ok(Checked { extensions: checked, config_options, notices })
+}
+
+/// An extension that did not load, as callers see it, and what there is to tell of it.
+#[must_use]
+pub fn failed_extension(extension: &ExtensionStatus) -> (ExtensionStatus, Notice) {
+    let name = key_of(&extension.name);
+    // A server's address is its owner's affair.
+    let error = extension.error.as_deref().map(without_addresses);
+    let message = match &error {
+        Some(error) => format!("extension {name} could not be loaded: {error}"),
+        None => format!("extension {name} could not be loaded"),
+    };
+    let notice = Notice { level: NoticeLevel::Warning, code: "extension-failed".into(), message };
+    (ExtensionStatus { name, loaded: extension.loaded, error }, notice)
 }
 
 /// Which of the required extensions, by whatever name, are not there, and why.

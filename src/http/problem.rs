@@ -374,8 +374,9 @@ impl From<LaunchError> for Problem {
                     None => problem,
                 }
             }
-            LaunchError::Timeout { waiting_for, .. } => {
-                Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for)
+            LaunchError::Timeout { waiting_for, extensions, .. } => {
+                let problem = Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for);
+                if extensions.is_empty() { problem } else { problem.with("extensions", extensions) }
             }
             LaunchError::NoRoom { .. } => Self::new(Code::AtCapacity, detail),
             LaunchError::ExtensionRequired { extensions } => {

@@ -341,6 +341,8 @@ pub enum LaunchError {
         after: Duration,
         /// What it did not answer.
         waiting_for: String,
+        /// The tool servers that it may be waiting for itself.
+        extensions: Vec<ExtensionStatus>,
     },
     /// It has no model provider.
     #[error("{detail}")]

@@ -263,6 +263,12 @@ impl SessionHandle {
     }
 
     /// Since when an agent runs and has nothing to do; `None` when it has, or when none runs.
+    /// What the session does, as callers were last told.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        self.status.borrow().state
+    }
+
     pub(super) fn idle_since(&self) -> Option<Instant> {
         self.status.borrow().idle_since
     }

@@ -35,6 +35,17 @@ pub enum SessionState {
 }
 
 impl SessionState {
+    /// Every state.
+    pub const ALL: [Self; 7] = [
+        Self::Starting,
+        Self::Idle,
+        Self::Running,
+        Self::AwaitingPermission,
+        Self::Cancelling,
+        Self::Hibernated,
+        Self::Failed,
+    ];
+
     /// As in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -148,10 +148,15 @@ fn a_failed_start_says_what_the_agent_said_and_what_it_hangs_on() {
     assert_eq!(required.code(), Code::ExtensionRequired);
     assert_eq!(body(&required)["detail"], "required extensions did not load: web (refused)");
     assert_eq!(body(&required)["extensions"], json!([{"name": "web", "loaded": false, "error": "refused"}]));
-    let timeout = LaunchError::Timeout { after: Duration::from_mins(1), waiting_for: "initialize".into() };
+    let timeout = LaunchError::Timeout {
+        after: Duration::from_mins(1),
+        waiting_for: "initialize".into(),
+        extensions: vec![ExtensionStatus { name: "web".into(), loaded: false, error: None }],
+    };
     let timeout = Problem::from(timeout);
     assert_eq!(timeout.code(), Code::AgentStartTimeout);
     assert_eq!(body(&timeout)["waiting_for"], "initialize");
+    assert_eq!(body(&timeout)["extensions"], json!([{"name": "web", "loaded": false, "error": null}]));
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl SessionActor {
     /// Asks the agent for new settings in a task of its own, which reports.
     pub(super) fn change_settings(&mut self, by: String, patch: SessionPatch, reply: Reply<Snapshot>) {
         let Some(agent) = self.child.agent.clone() else {
-            self.machine.abandon_patch();
+            self.machine.end_patch();
             let _ = reply.send(Err(Refusal::Failed("its agent is gone".into())));
             return;
         };
@@ -65,6 +65,7 @@ impl SessionActor {
         result: Result<Vec<Notice>, Refusal>,
     ) -> Next {
         let mut step = Step::new(Timestamp::now());
+        self.machine.end_patch();
         let result = match result {
             Ok(notices) => {
                 let applied = self.machine.apply_patch(&mut step, by, patch);
@@ -78,7 +79,6 @@ impl SessionActor {
                 applied
             }
             Err(refusal) => {
-                self.machine.abandon_patch();
                 if let Refusal::Unfit(unfit) = &refusal {
                     let next = self.give_up_agent(unfit).await;
                     self.answer_when_committed(reply, Err(refusal)).await;

@@ -2,8 +2,8 @@
 
 use super::{Machine, MessageKind, OpenMessage, Phase, Step, TURN_TEXT_BYTES, push_bounded};
 use crate::session::agent::{
-    AgentEvent, AgentExit, AgentFacts, AgentFailure, ConfigOption, ContextUsage, ModelCallUsage, Notice,
-    NoticeLevel, ResumeToken,
+    AgentEvent, AgentExit, AgentFacts, AgentFailure, ConfigOption, ContextUsage, ExtensionStatus,
+    ModelCallUsage, Notice, NoticeLevel, ResumeToken,
 };
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::id::{MessageId, TurnId};
@@ -124,6 +124,7 @@ impl Machine {
                     self.push_change(step, change);
                 }
             }
+            AgentEvent::ExtensionChanged(extension) => self.extension_changed(step, extension),
             AgentEvent::Notice(notice) => self.notice(step, notice),
             AgentEvent::SessionMeta(_) => {}
             AgentEvent::Unknown(raw) => {
@@ -194,6 +195,17 @@ impl Machine {
             step.session_changed = true;
             self.push(step, EventKind::UsageUpdated, EventBody::Usage { usage });
         }
+    }
+
+    fn extension_changed(&mut self, step: &mut Step, changed: ExtensionStatus) {
+        let extensions = &mut self.record.snapshot.extensions;
+        match extensions.iter_mut().find(|extension| extension.name == changed.name) {
+            Some(extension) if *extension == changed => return,
+            Some(extension) => *extension = changed,
+            None => extensions.push(changed),
+        }
+        let extensions = Some(extensions.clone());
+        self.push_change(step, SessionChange { extensions, ..SessionChange::default() });
     }
 
     fn take_config_options(&mut self, options: Vec<ConfigOption>, change: &mut SessionChange) {

@@ -93,8 +93,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends what [`Machine::begin_patch`] began, when the agent refused.
-    pub(in crate::session) fn abandon_patch(&mut self) {
+    /// Ends what [`Machine::begin_patch`] began, however the agent took it.
+    pub(in crate::session) fn end_patch(&mut self) {
         self.patching = false;
     }
 
@@ -105,7 +105,6 @@ impl Machine {
         by: String,
         patch: &SessionPatch,
     ) -> Result<(), Refusal> {
-        self.patching = false;
         if self.phase == Phase::Deleting {
             return Err(Refusal::Busy("it is being deleted"));
         }
