@@ -79,6 +79,8 @@ impl LaunchSettings {
         set("GOOSE_DISABLE_KEYRING", "1");
         set("GOOSE_TELEMETRY_ENABLED", "false");
         set("GOOSE_PATH_ROOT", &home.to_string_lossy());
+        // The permission rules read shell lines as bash does (measured: goose runs `$GOOSE_SHELL -c <line>`).
+        set("GOOSE_SHELL", "bash");
         set("TMPDIR", &home::temporary_folder(home).to_string_lossy());
         set("GOOSE_MODE", spec.mode.as_str());
         if let Some(provider) = &spec.provider {
@@ -224,6 +226,7 @@ mod tests {
             inherited: pairs(&[
                 ("PATH", "/bin"),
                 ("GOOSE_MODE", "auto"),
+                ("GOOSE_SHELL", "zsh"),
                 ("OPENAI_API_KEY", "k"),
                 ("TMPDIR", "/tmp"),
             ]),
@@ -262,6 +265,7 @@ mod tests {
                 "GOOSE_MODE=approve",
                 "GOOSE_PATH_ROOT=/home/of/session",
                 "GOOSE_PROVIDER=openai",
+                "GOOSE_SHELL=bash",
                 "GOOSE_TELEMETRY_ENABLED=false",
                 "GOOSE_TEMPERATURE=0",
                 "OPENAI_API_KEY=k",
