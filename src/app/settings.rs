@@ -49,6 +49,7 @@ pub(super) fn launcher(
             scheduler: config.goose.scheduler,
             inherited,
             last,
+            own: config.own_settings(),
         },
         servers: config.mcp.servers(),
         config_dir,

@@ -25,6 +25,19 @@ pub struct LaunchSettings {
     pub inherited: Vec<(String, String)>,
     /// The variables that are set last of all.
     pub last: Vec<(String, String)>,
+    /// What goose has when it is told nothing.
+    pub own: OwnSettings,
+}
+
+/// What goose has when it is told nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnSettings {
+    /// Its provider.
+    pub provider: Option<String>,
+    /// Its model.
+    pub model: Option<String>,
+    /// The thinking effort of sessions that ask for none; goose leaves it out where a model does not offer it.
+    pub thinking_effort: Option<String>,
 }
 
 /// How to start one goose.
@@ -38,7 +51,13 @@ pub struct Launch {
     pub environment: BTreeMap<String, String>,
     /// The extensions to switch off in its home's configuration, by their keys.
     pub switched_off: BTreeSet<String>,
+    /// Whether it is started with a placeholder for a model: goose makes no session without one, and what is set up for
+    /// another provider would be wrong. The provider's own is to be set.
+    pub wants_providers_model: bool,
 }
+
+/// No model's name.
+const PLACEHOLDER_MODEL: &str = "default";
 
 impl LaunchSettings {
     /// Puts the server's and the session's wishes together. `home` becomes goose's root folder.
@@ -67,12 +86,33 @@ impl LaunchSettings {
         if let Some(provider) = &spec.provider {
             set("GOOSE_PROVIDER", provider);
         }
-        if let Some(model) = &spec.model {
+        let wants_providers_model =
+            spec.provider.is_some() && spec.model.is_none() && !self.has_model_for(spec);
+        if let Some(model) = spec.model.as_deref().or(wants_providers_model.then_some(PLACEHOLDER_MODEL)) {
             set("GOOSE_MODEL", model);
+        }
+        if let Some(effort) = &self.own.thinking_effort {
+            set("GOOSE_THINKING_EFFORT", effort);
         }
         environment.extend(spec.env.clone());
         environment.extend(self.last.iter().cloned());
-        Ok(Launch { arguments, builtins, environment, switched_off })
+        Ok(Launch { arguments, builtins, environment, switched_off, wants_providers_model })
+    }
+
+    /// The provider of sessions that name none.
+    #[must_use]
+    pub fn own_provider(&self) -> Option<&str> {
+        self.set_last("GOOSE_PROVIDER").or(self.own.provider.as_deref())
+    }
+
+    /// Whether the model that goose has by itself is one of the session's provider.
+    fn has_model_for(&self, spec: &LaunchSpec) -> bool {
+        let model = self.set_last("GOOSE_MODEL").or(self.own.model.as_deref());
+        model.is_some() && spec.provider.as_deref() == self.own_provider()
+    }
+
+    fn set_last(&self, name: &str) -> Option<&str> {
+        self.last.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
@@ -191,6 +231,11 @@ mod tests {
                 ("TMPDIR", "/tmp"),
             ]),
             last: pairs(&[("GOOSE_DISABLE_KEYRING", "0"), ("GOOSE_MAX_TURNS", "5")]),
+            own: OwnSettings {
+                provider: Some("openai".into()),
+                model: Some("gpt-4o".into()),
+                thinking_effort: None,
+            },
         }
     }
 
@@ -241,6 +286,7 @@ mod tests {
             category: None,
             current_value: Some("openai".into()),
             choices: Vec::new(),
+            omitted_choices: 0,
         }]
     }
 

@@ -118,6 +118,9 @@ pub struct Snapshot {
     pub provider: Option<String>,
     /// The model.
     pub model: Option<String>,
+    /// How much the model thinks; null when it offers no choice.
+    #[serde(default)]
+    pub thinking_effort: Option<String>,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it last changed.
@@ -170,6 +173,7 @@ impl Snapshot {
             mode: launch.mode,
             provider: launch.provider.clone(),
             model: launch.model.clone(),
+            thinking_effort: launch.thinking_effort.clone(),
             created_at: now,
             updated_at: now,
             last_event_id: EventId(0),

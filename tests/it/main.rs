@@ -27,6 +27,7 @@ mod replay;
 mod restart;
 mod service;
 mod sessions;
+mod settings;
 mod starts;
 mod steer;
 mod stopping;

@@ -9,7 +9,7 @@ mod stopping;
 use std::time::Duration;
 
 use super::*;
-use crate::session::agent::{AgentCommand, AgentEvent, LaunchError, Mode};
+use crate::session::agent::{AgentCommand, AgentEvent, LaunchError, Mode, Setting};
 use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
@@ -125,7 +125,7 @@ async fn what_is_refused_takes_no_place() {
     assert!(matches!(session.patch("alice", mode(Mode::Auto)).await, Err(Refusal::Busy(_))));
     world.ready().await;
     drop(asked);
-    assert!(matches!(changed.await.unwrap(), Err(Refusal::SettingRefused { field: "mode", .. })));
+    assert!(matches!(changed.await.unwrap(), Err(Refusal::SettingRefused { setting: Setting::Mode, .. })));
 }
 
 #[tokio::test]
