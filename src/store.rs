@@ -17,6 +17,7 @@ mod call;
 mod checkpoint;
 mod commit;
 mod fence;
+mod on_commit;
 mod ordered;
 mod queue;
 mod reader;
@@ -40,6 +41,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use answers::{AnswerKey, AnswerState, StoredAnswer};
+pub use on_commit::OnCommit;
 pub use schema::{OpenError, Synchronous};
 
 use checkpoint::Wal;
@@ -88,23 +90,6 @@ pub struct StoreConfig {
     pub boot: String,
     /// Told of every commit.
     pub on_commit: OnCommit,
-}
-
-/// Told of every commit that brought events: their bytes, and how long it took. Called by the writer's thread, which
-/// waits for it.
-#[derive(Clone)]
-pub struct OnCommit(pub Arc<dyn Fn(usize, Duration) + Send + Sync>);
-
-impl Default for OnCommit {
-    fn default() -> Self {
-        Self(Arc::new(|_, _| {}))
-    }
-}
-
-impl std::fmt::Debug for OnCommit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OnCommit")
-    }
 }
 
 impl StoreConfig {
