@@ -1,4 +1,4 @@
-//! Figures about the running gateway, in the format that Prometheus reads (OpenMetrics).
+//! Figures about the running gateway, in the format that Prometheus reads (`OpenMetrics`).
 //!
 //! What happens in sessions is counted from their committed events ([`observer`]), by a reader like any other
 //! subscriber: the core counts nothing, and what is counted is what callers were told. What is so at a moment (sessions

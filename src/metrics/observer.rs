@@ -87,7 +87,7 @@ pub async fn observe(metrics: Metrics, store: Arc<dyn Store>, stop: Cancellation
     loop {
         let moved = stop.run_until_cancelled(head.wait_for(|head| head.committed > at)).await;
         // What it gives holds a lock.
-        if !moved.is_some_and(|moved| moved.is_ok()) {
+        if moved.is_none_or(|moved| moved.is_err()) {
             return;
         }
         let found = match order.read(store.as_ref(), &everything, at).await {
