@@ -4,6 +4,7 @@
 
 mod architecture;
 mod backup;
+mod beats;
 mod callers;
 mod command_line;
 mod connections;
