@@ -9,6 +9,7 @@ mod callers;
 mod command_line;
 mod connections;
 mod crash;
+mod cycles;
 mod ends;
 mod extensions;
 mod floor;
