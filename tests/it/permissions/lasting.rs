@@ -30,7 +30,7 @@ async fn a_question_is_shown_and_can_be_answered_after_a_reload_and_ends_with_a_
     let (_, permission) = until_asked(&session, &mut events, &shell("touch made")).await;
     // The page is closed, and loaded again.
     drop(events);
-    assert_eq!(open_on_a_page(&session).await, [permission.clone()]);
+    assert_eq!(open_on_a_page(&session).await, std::slice::from_ref(&permission));
     let mut events = session.events_with("?after=latest").await;
     session.answer(&permission, "allow").await;
     assert_eq!(events.until("permission.resolved").await.data["permission"]["id"], permission["id"]);
