@@ -22,7 +22,7 @@ use self::agent::{GooseAgent, exit_of, set_again};
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
-use self::servers::SessionServers;
+use self::servers::{Proxies, SessionServers};
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::belonging::{self, Belonging};
 use crate::goose::home;
@@ -76,12 +76,15 @@ struct Shared {
     /// A standard mutex: held for a look-up, never across an await.
     versions: Mutex<HashMap<ProgramStamp, Version>>,
     listing: ListingCache,
+    proxies: Proxies,
 }
 
 impl GooseLauncher {
     pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
         let (versions, listing) = (Mutex::default(), ListingCache::default());
-        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing }) }
+        let environment = settings.launch.inherited.iter().chain(&settings.launch.last).cloned().collect();
+        let proxies = Proxies::new(environment, tasks.clone());
+        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing, proxies }) }
     }
 
     async fn launch(
@@ -95,11 +98,18 @@ impl GooseLauncher {
         let settings = &self.shared.settings;
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
-        let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        let mut launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
         let cwd =
             self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
-        let servers = SessionServers::of(&spec, &settings.servers);
+        let servers = SessionServers::open(&spec, &settings.servers, &self.shared.proxies);
+        let mut servers = servers.await.map_err(|error| {
+            tracing::error!(%error, "a session's tool servers cannot be reached");
+            not_made("the session's tool servers cannot be reached", &error)
+        })?;
+        if servers.proxy.is_some() {
+            launch.reach_loopback_directly();
+        }
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
         let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
@@ -113,6 +123,7 @@ impl GooseLauncher {
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
+        agent.keep(servers.proxy.take());
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("its answer to initialize");
         let ready = async {

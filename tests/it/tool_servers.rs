@@ -1,5 +1,7 @@
 //! A session's MCP servers: the gateway's and the caller's, with the real goose and a real server.
 
+mod discover;
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

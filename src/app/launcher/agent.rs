@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::guard::Guard;
 use crate::acp::{Connection, NewSession, StderrTail};
 use crate::goose::belonging;
+use crate::mcp_proxy::McpProxy;
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
     Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Mode,
@@ -26,12 +27,19 @@ pub(super) struct GooseAgent {
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
     mark: Arc<Mutex<DescendantSnapshot>>,
     guard: Arc<Guard>,
+    /// What it reaches some of its tool servers through.
+    _proxy: Option<McpProxy>,
 }
 
 impl GooseAgent {
     pub(super) fn new(connection: Arc<Connection>, control: ChildControl, guard: Arc<Guard>) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, control, at_start, mark: Arc::default(), guard }
+        Self { connection, control, at_start, mark: Arc::default(), guard, _proxy: None }
+    }
+
+    /// Keeps the proxy for as long as goose.
+    pub(super) fn keep(&mut self, proxy: Option<McpProxy>) {
+        self._proxy = proxy;
     }
 
     /// goose is ready. A turn that it was woken for begins now, without a mark of its own.
