@@ -8,6 +8,7 @@ mod adapters;
 mod expiry;
 mod extensions;
 mod launcher;
+mod service_manager;
 mod settings;
 mod trial;
 
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
+use self::service_manager::ServiceManager;
 use self::settings::{extension_facts, http_settings, launcher, session_settings};
 pub use self::trial::{Trial, try_goose};
 use crate::config::{Config, StorageSync};
@@ -42,6 +44,9 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long, after everything was told to end at once, it may take.
 const HARD_END: Duration = Duration::from_secs(5);
+
+/// How long the process may then take to exit.
+const TO_EXIT: Duration = Duration::from_secs(2);
 
 /// Why gander does not start. One line each.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +102,7 @@ pub struct App {
     store: Arc<SqliteStore>,
     tasks: Tasks,
     shutdown_grace: Duration,
+    service_manager: ServiceManager,
     /// For the people who started it.
     pub welcome: Welcome,
 }
@@ -186,13 +192,14 @@ impl App {
             store,
             tasks: tasks.clone(),
             shutdown_grace: config.server.shutdown_grace,
+            service_manager: ServiceManager::new(config.notify_socket()),
             welcome,
         })
     }
 
     /// Serves until the tasks' soft signal, then lets what runs end: within the grace by itself, then by force.
     pub async fn run(self) -> Ended {
-        let Self { listener, api, store, tasks, shutdown_grace, .. } = self;
+        let Self { listener, api, store, tasks, shutdown_grace, service_manager, .. } = self;
         let registry = api.registry.clone();
         let settings = Arc::clone(&api.settings);
         let router = crate::http::router(api);
@@ -201,7 +208,9 @@ impl App {
             let (tasks, closing) = (tasks.clone(), closing.clone());
             async move { server::serve(listener, router, &settings, &tasks, &closing).await }
         });
+        service_manager.ready();
         tasks.soft().cancelled().await;
+        service_manager.stopping(shutdown_grace + LAST_ANSWERS + HARD_END + TO_EXIT);
         let grace = humantime::format_duration(shutdown_grace);
         tracing::info!(
             "stopping: nothing new is taken, running turns may end within {grace}; a second signal ends them at once"

@@ -140,14 +140,16 @@ fn serve(config: &Config, demo: bool) -> Result<(), Failure> {
     let ended = runtime.block_on(async {
         let tasks = Tasks::new();
         let (mut terminate, mut interrupt) = signals().map_err(Failure::new)?;
-        let app = App::start(config, demo, &tasks).await.map_err(Failure::new)?;
-        print(&welcome(&app.welcome))?;
-        let run = app.run();
+        let run = async {
+            let app = App::start(config, demo, &tasks).await.map_err(Failure::new)?;
+            print(&welcome(&app.welcome))?;
+            Ok(app.run().await)
+        };
         tokio::pin!(run);
         let mut signals = 0;
         loop {
             tokio::select! {
-                ended = &mut run => return Ok(ended),
+                ended = &mut run => return ended,
                 Some(()) = terminate.recv() => signals += 1,
                 Some(()) = interrupt.recv() => signals += 1,
             }

@@ -157,6 +157,12 @@ impl Config {
             .filter(|provider| !provider.is_empty())
     }
 
+    /// The socket on which a service manager wants to hear how far gander is (`NOTIFY_SOCKET`, see `sd_notify(3)`).
+    #[must_use]
+    pub fn notify_socket(&self) -> Option<PathBuf> {
+        self.environment.get("NOTIFY_SOCKET").map(PathBuf::from)
+    }
+
     /// Whether goose has a provider set up. Whether its key works, only a model call can tell.
     #[must_use]
     pub fn provider_configured(&self) -> bool {

@@ -10,6 +10,7 @@
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`remembered`]: what it must not remember of permissions.
 //! - [`servers`]: the tool servers (MCP) it gets.
+//! - [`steer`]: how words are put into its running turn.
 //! - [`tools`]: what its tools do, as far as the permission rules have to know.
 //! - [`updates`]: what its updates mean beyond ACP.
 //! - [`version`]: which versions gander works with.
@@ -24,6 +25,8 @@ pub mod outcome;
 pub mod plan;
 pub mod remembered;
 pub mod servers;
+pub mod starting;
+pub mod steer;
 pub mod tools;
 pub mod updates;
 pub mod version;

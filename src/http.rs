@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 
 use crate::session::agent::Mode;
 use crate::session::registry::Registry;
@@ -25,11 +25,13 @@ pub mod gate;
 pub mod health;
 pub mod host;
 pub mod idempotency;
+pub mod inbox;
 pub mod info;
 pub mod events;
 mod layers;
 pub mod messages;
 pub mod openapi;
+pub mod permission_grants;
 pub mod permissions;
 pub mod plan;
 pub mod problem;
@@ -37,6 +39,7 @@ mod prompt;
 pub mod request;
 pub mod server;
 pub mod sessions;
+pub mod steer;
 pub mod stream;
 pub mod stream_tickets;
 pub mod turns;
@@ -138,7 +141,7 @@ fn routes() -> Router<Api> {
         .route("/v1/info", get(info::info))
         .route("/v1/extensions", get(catalogue::list))
         .route("/v1/stream-tickets", post(stream_tickets::create_stream_ticket))
-        .route("/v1/permissions", get(permissions::list_permissions))
+        .route("/v1/permissions", get(inbox::list_permissions))
         .route("/v1/sessions", get(sessions::list_sessions).post(sessions::create_session))
         .route(
             "/v1/sessions/{session_id}",
@@ -147,7 +150,17 @@ fn routes() -> Router<Api> {
         .route("/v1/sessions/{session_id}/hibernate", post(sessions::hibernate_session))
         .route("/v1/sessions/{session_id}/events", get(events::stream_events))
         .route("/v1/sessions/{session_id}/messages", get(messages::list_messages))
+        .route(
+            "/v1/sessions/{session_id}/permission-grants",
+            get(permission_grants::list_permission_grants)
+                .delete(permission_grants::revoke_permission_grants),
+        )
+        .route(
+            "/v1/sessions/{session_id}/permission-grants/{grant_id}",
+            delete(permission_grants::revoke_permission_grant),
+        )
         .route("/v1/sessions/{session_id}/permissions", get(permissions::list_session_permissions))
+        .route("/v1/sessions/{session_id}/permissions/explain", post(permissions::explain_permission))
         .route(
             "/v1/sessions/{session_id}/permissions/{permission_id}",
             get(permissions::get_permission).post(permissions::answer_permission),
@@ -156,14 +169,15 @@ fn routes() -> Router<Api> {
         .route("/v1/sessions/{session_id}/turns", get(turns::list_turns).post(turns::create_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}", get(turns::get_turn))
         .route("/v1/sessions/{session_id}/turns/{turn_id}/cancel", post(turns::cancel_turn))
+        .route("/v1/sessions/{session_id}/turns/{turn_id}/steer", post(steer::steer_turn))
 }
 
 /// What the handlers ask of a caller, asked again before an answer is given a second time.
 fn recheck(api: Api) -> idempotency::Recheck {
     Arc::new(move |caller, path, session| {
-        let answers_permission = path.contains("/permissions/");
         caller.require(match path {
-            _ if answers_permission => auth::Role::Approve,
+            _ if path.ends_with("/permissions/explain") => auth::Role::Read,
+            _ if path.contains("/permissions/") => auth::Role::Approve,
             "/v1/stream-tickets" => auth::Role::Read,
             _ => auth::Role::Prompt,
         })?;

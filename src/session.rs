@@ -5,6 +5,7 @@
 
 mod actor;
 pub mod agent;
+pub mod audience;
 pub mod event;
 pub mod handle;
 pub mod id;
@@ -17,5 +18,7 @@ pub mod registry;
 pub mod run;
 pub mod snapshot;
 mod state;
+#[cfg(test)]
+mod fake_permissions;
 pub mod tool_call;
 pub mod turn;

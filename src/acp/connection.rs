@@ -38,8 +38,8 @@ use self::pending::{Pending, State};
 use super::stdio::Redactor;
 use super::{rpc, translate};
 use crate::session::agent::{
-    AgentCommand, AgentEvents, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, EventFilter,
-    ExtensionStatus, PermissionReply, ReplyToken,
+    AgentCommand, AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption,
+    EventFilter, ExtensionStatus, PermissionReply, ReplyToken, SteerFailure,
 };
 use crate::session::turn::TurnErrorClass;
 use crate::shutdown::Tasks;
@@ -195,6 +195,11 @@ impl Connection {
                 self.enqueue(rpc::notification_line(AGENT_METHOD_NAMES.session_cancel, &params))
             }
             AgentCommand::AnswerPermission { reply, answer } => self.answer_permission(&reply, answer),
+            AgentCommand::Steer { done, .. } => {
+                // ACP has no such thing; agents that can have a method of their own. Whoever asked may have gone.
+                let _ = done.send(Err(SteerFailure::Unsupported));
+                Ok(())
+            }
             AgentCommand::SetMode { mode, done } => {
                 let params = SetSessionModeRequest::new(session()?, mode.as_str());
                 self.ask(AGENT_METHOD_NAMES.session_set_mode, params, done, |_| Ok(()))
@@ -250,6 +255,20 @@ impl Connection {
             let _ = done.send(reply.and_then(|reply| understand(&reply)));
         });
         Ok(())
+    }
+
+    /// Sends a request of a method that is the agent's own. When it succeeds, `event` is told at the answer's place among
+    /// what the agent says, before this returns.
+    pub async fn request_told(
+        &self,
+        method: &'static str,
+        params: &impl Serialize,
+        event: impl FnOnce(&RawValue) -> AgentEvent + Send + 'static,
+    ) -> Result<(), AgentFailure> {
+        let (answer, answered) = oneshot::channel();
+        let pending = Pending::Told { answer, event: Box::new(event) };
+        let Ok(id) = self.begin(method, params, pending) else { return Err(self.gone()) };
+        self.answer(id, method, answered, self.limits.request_timeout).await.map(drop)
     }
 
     /// Sends a request and waits for its answer.

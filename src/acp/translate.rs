@@ -220,12 +220,16 @@ fn plan(update: &Fields<'_>, emit: &mut impl FnMut(AgentEvent)) -> bool {
 }
 
 fn session_info(update: &Fields<'_>, emit: &mut impl FnMut(AgentEvent)) -> bool {
-    if let Some(title) = read(update.get("title").copied()) {
+    let title = read(update.get("title").copied());
+    let is_title = title.is_some();
+    if let Some(title) = title {
         emit(AgentEvent::TitleChanged(title));
-        return true;
     }
-    // Without a title it tells when the session was last used, or, in `_meta`, that a run begins or ends.
-    update.keys().all(|field| matches!(field.as_str(), "sessionUpdate" | "updatedAt" | "_meta"))
+    if let Some(meta) = update.get("_meta") {
+        emit(AgentEvent::SessionMeta(value(meta)));
+    }
+    // Without a title it tells when the session was last used.
+    is_title || update.keys().all(|field| matches!(field.as_str(), "sessionUpdate" | "updatedAt" | "_meta"))
 }
 
 fn usage(update: &Fields<'_>, emit: &mut impl FnMut(AgentEvent)) -> bool {

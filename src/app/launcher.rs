@@ -2,6 +2,7 @@
 
 mod agent;
 mod guard;
+mod hang;
 mod listing;
 mod program;
 mod servers;
@@ -22,7 +23,7 @@ use self::agent::{GooseAgent, exit_of, set_again};
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
-use self::servers::{Proxies, SessionServers};
+use self::servers::Proxies;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::belonging::{self, Belonging};
 use crate::goose::home;
@@ -33,8 +34,8 @@ use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, LaunchError, LaunchSpec,
-    LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
+    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError,
+    LaunchSpec, LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -99,17 +100,11 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let mut launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        refuse_without(launch.ruled_out(&spec.require_extensions))?;
         let cwd =
             self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
-        let servers = SessionServers::open(&spec, &settings.servers, &self.shared.proxies);
-        let mut servers = servers.await.map_err(|error| {
-            tracing::error!(%error, "a session's tool servers cannot be reached");
-            not_made("the session's tool servers cannot be reached", &error)
-        })?;
-        if servers.proxy.is_some() {
-            launch.reach_loopback_directly();
-        }
+        let mut servers = self.servers_for(&spec, &mut launch).await?;
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
         let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
@@ -125,19 +120,21 @@ impl GooseLauncher {
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         agent.keep(servers.proxy.take());
         let GooseAgent { connection, control, .. } = &agent;
-        let waiting = Mutex::new("its answer to initialize");
+        let waiting = Mutex::new("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "goose has not answered session/new";
             let new = match &resume {
                 None => connection.new_session(&cwd, &servers.servers).await?,
                 Some(Resume { token: ResumeToken(kept), .. }) => {
-                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
+                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                        "goose has not answered session/load";
                     let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
                     set_again(connection, &spec, servers.without_left_out(loaded)).await?
                 }
             };
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                "goose has not told which extensions it has loaded";
             let removed = guard.tidy(connection, new.extensions.as_deref()).await;
             Ok((about, new, removed))
         };
@@ -147,7 +144,7 @@ impl GooseLauncher {
                 Ok(Err(failure)) => Err(self.start_failure(&failure, &redactor, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
+                    Err(self.timed_out(waiting_for, &guard.home, &servers.servers, control).await)
                 }
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
@@ -167,6 +164,11 @@ impl GooseLauncher {
             if resume.is_none() {
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
+            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
+                let ExtensionStatus { name, error, .. } = extension;
+                tracing::warn!(%session, extension = name, error, "an extension did not load");
+            }
+            refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
             Ok((about, checked, ResumeToken(session.to_owned())))
         });
@@ -219,13 +221,15 @@ impl GooseLauncher {
         let limits = Limits {
             line_bytes: settings.line_bytes,
             pending_permissions: settings.pending_permissions,
-            start_timeout: settings.start_timeout,
+            // The whole start has this limit; what hangs is looked for when it is over, before goose is killed.
+            start_timeout: 2 * settings.start_timeout,
             request_timeout: settings.request_timeout,
             ..Limits::default()
         };
         let filter = Box::new(GooseUpdates::new(mode));
+        let run = filter.run();
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
-        Ok((GooseAgent::new(connection, control, guard), stderr))
+        Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
     }
 
     /// Makes the session's home and finds where it works.
@@ -288,9 +292,11 @@ impl GooseLauncher {
         let detail = format!("goose did not start a session: {message}");
         match outcome::of_error(failure.code, &failure.message).0 {
             TurnErrorClass::ProviderNotConfigured => LaunchError::ProviderNotConfigured { detail },
-            _ if failure.class == TurnErrorClass::AgentUnresponsive => {
-                LaunchError::Timeout { after: self.shared.settings.start_timeout, waiting_for: message }
-            }
+            _ if failure.class == TurnErrorClass::AgentUnresponsive => LaunchError::Timeout {
+                after: self.shared.settings.start_timeout,
+                waiting_for: message,
+                extensions: Vec::new(),
+            },
             _ => {
                 control.kill();
                 control.exited().await;
@@ -325,6 +331,11 @@ impl AgentLauncher for GooseLauncher {
         });
         Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
     }
+}
+
+/// Whether an extension that the session requires is missing.
+fn refuse_without(extensions: Vec<ExtensionStatus>) -> Result<(), LaunchError> {
+    if extensions.is_empty() { Ok(()) } else { Err(LaunchError::ExtensionRequired { extensions }) }
 }
 
 fn not_spawned(error: &SpawnError) -> LaunchError {

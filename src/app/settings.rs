@@ -1,6 +1,7 @@
 //! The configuration, as the other modules' own settings say it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
@@ -9,8 +10,11 @@ use crate::config::Config;
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::LaunchSettings;
+use crate::goose::tools::GooseTools;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
+use crate::session::permission::PermissionSettings;
+use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, SessionSettings};
 use crate::shutdown::Tasks;
 
@@ -88,11 +92,11 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
     SessionSettings {
         max_sessions: config.sessions.max,
         max_running: config.sessions.max_running,
+        max_starting: config.sessions.max_starting,
         tail_bytes: config.storage.tail_bytes,
         output_bytes: config.limits.output_bytes,
         pending_permissions: config.limits.pending_permissions,
-        permission_timeout: config.permissions.timeout,
-        allow_plan_write: config.permissions.allow_plan_write,
+        permissions: Arc::new(permission_settings(config)),
         end_grace: config.goose.end_grace,
         stop_grace: config.cancel.grace,
         turn_duration: config.turns.max_duration,
@@ -104,6 +108,22 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,
+    }
+}
+
+fn permission_settings(config: &Config) -> PermissionSettings {
+    let permissions = &config.permissions;
+    PermissionSettings {
+        policy: PermissionPolicy {
+            rules: permissions.rules.clone(),
+            default: Some(permissions.default),
+            ..PermissionPolicy::default()
+        },
+        timeout: permissions.timeout,
+        on_no_subscriber: permissions.on_no_subscriber,
+        allow_plan_write: permissions.allow_plan_write,
+        grants: config.limits.permission_grants,
+        tools: Arc::new(GooseTools),
     }
 }
 

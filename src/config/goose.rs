@@ -1,5 +1,7 @@
 //! `[goose]`: how goose is started.
 
+mod variables;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +9,6 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Environment;
-use super::environment::PREFIX;
 use super::error::{Problem, Violation};
 use super::parse;
 use super::secret::Secret;
@@ -15,28 +16,6 @@ use super::server::check_positive;
 use super::storage::absolute;
 use crate::goose::catalogue;
 use crate::session::agent::Mode;
-
-/// What callers may never set, by name. Ends of names are in [`DANGEROUS_ENDS`].
-const DANGEROUS_NAMES: [&str; 13] = [
-    "PATH",
-    "HOME",
-    "SHELL",
-    "BASH_ENV",
-    "ENV",
-    "NODE_OPTIONS",
-    "PYTHONPATH",
-    "EXTENSIONS",
-    "GOOSE_ADDITIONAL_CONFIG_FILES",
-    "GOOSE_PATH_ROOT",
-    "GOOSE_MODE",
-    "GOOSE_PROVIDER",
-    "GOOSE_MODEL",
-];
-/// Whoever sets a provider's host gets its key; a proxy sees everything.
-const DANGEROUS_ENDS: [&str; 9] =
-    ["_API_KEY", "_KEY", "_TOKEN", "_SECRET", "_HOST", "_BASE_URL", "_URL", "_ENDPOINT", "_PROXY"];
-/// The dynamic linker's, the server's and gander's own variables.
-const DANGEROUS_STARTS: [&str; 4] = ["LD_", "DYLD_", "GOOSE_SERVER__", PREFIX];
 
 /// `[goose]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -142,45 +121,9 @@ impl GooseSettings {
             let problem = Problem::ModeNotAllowed { mode: self.mode.as_str() };
             return Err(Violation::new("goose.mode", problem));
         }
-        self.validate_variables()?;
+        variables::validate(self)?;
         check_positive("goose.start_timeout", self.start_timeout)?;
         check_positive("goose.request_timeout", self.request_timeout)
-    }
-
-    fn validate_variables(&self) -> Result<(), Violation> {
-        for (name, value) in &self.env {
-            let problem = if name == "GOOSE_PATH_ROOT" {
-                Problem::PathRoot
-            } else if name == "GOOSE_ADDITIONAL_CONFIG_FILES" || name == "EXTENSIONS" {
-                Problem::ExtensionsFromElsewhere
-            } else if name.starts_with(PREFIX) {
-                Problem::OwnVariable
-            } else if name.is_empty() || name.contains(['=', '\0']) {
-                Problem::NotAVariable { found: name.clone(), prefixes: false }
-            } else if value.expose().contains('\0') {
-                Problem::NulInValue
-            } else {
-                continue;
-            };
-            return Err(Violation::new(format!("goose.env.{name}"), problem));
-        }
-        for pattern in &self.pass_env {
-            if !is_variable_name(pattern.strip_suffix('*').unwrap_or(pattern)) {
-                let problem = Problem::NotAVariable { found: pattern.clone(), prefixes: true };
-                return Err(Violation::new("goose.pass_env", problem));
-            }
-        }
-        for name in &self.caller_env {
-            let problem = if !is_variable_name(name) {
-                Problem::NotAVariable { found: name.clone(), prefixes: false }
-            } else if is_dangerous(name) {
-                Problem::NotForCallers { name: name.clone() }
-            } else {
-                continue;
-            };
-            return Err(Violation::new("goose.caller_env", problem));
-        }
-        Ok(())
     }
 
     fn check_extensions(&self, key: &str, names: &[String]) -> Result<(), Violation> {
@@ -215,17 +158,4 @@ fn keys_of(names: &[String]) -> Vec<String> {
         }
     }
     keys
-}
-
-fn is_variable_name(text: &str) -> bool {
-    !text.starts_with(|first: char| first.is_ascii_digit())
-        && !text.is_empty()
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-fn is_dangerous(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    DANGEROUS_NAMES.contains(&name.as_str())
-        || DANGEROUS_ENDS.iter().any(|end| name.ends_with(end))
-        || DANGEROUS_STARTS.iter().any(|start| name.starts_with(start))
 }

@@ -34,6 +34,8 @@ pub struct LimitSettings {
     pub stream_tickets_per_caller: usize,
     /// Unanswered permission requests per session.
     pub pending_permissions: usize,
+    /// Answers for the rest of the session that one session remembers.
+    pub permission_grants: usize,
     /// Turns that may wait in one session; zero: none.
     pub queued_turns: usize,
     /// Bytes of goose's standard error kept per session, the newest.
@@ -53,6 +55,7 @@ impl LimitSettings {
         check_count("limits.streams_per_caller", self.streams_per_caller)?;
         check_count("limits.stream_tickets_per_caller", self.stream_tickets_per_caller)?;
         check_count("limits.pending_permissions", self.pending_permissions)?;
+        check_at_most("limits.permission_grants", self.permission_grants, MOST)?;
         check_at_most("limits.queued_turns", self.queued_turns, MOST_QUEUED)?;
         check_bytes("limits.stderr_bytes", self.stderr_bytes)?;
         check_count("limits.event_queue", self.event_queue)?;

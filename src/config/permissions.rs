@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::error::{Problem, Violation};
 use super::parse;
 use super::server::check_positive;
-use crate::session::policy::{Action, OnTimeout, PermissionPolicy, Rule, RuleFault};
+use crate::session::policy::{Action, OnNoSubscriber, OnTimeout, PermissionPolicy, Rule, RuleFault};
 
 /// `[permissions]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -25,6 +25,9 @@ pub struct PermissionSettings {
     /// What a request that nobody answered becomes.
     #[serde(deserialize_with = "parse::word")]
     pub on_timeout: OnTimeout,
+    /// What a request becomes while nobody who may answer reads its session's events.
+    #[serde(deserialize_with = "parse::word")]
+    pub on_no_subscriber: OnNoSubscriber,
     /// Whether goose may write its todo list without asking.
     pub allow_plan_write: bool,
 }

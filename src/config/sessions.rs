@@ -17,6 +17,8 @@ pub struct SessionSettings {
     pub max: usize,
     /// Sessions that may have a running goose at a time.
     pub max_running: usize,
+    /// Gooses that may be started at a time.
+    pub max_starting: usize,
     /// How long a session may be without a turn before it is deleted; zero: for ever.
     #[serde(deserialize_with = "parse::duration")]
     pub expire_after: Duration,
@@ -33,6 +35,7 @@ impl SessionSettings {
     pub(super) fn validate(&self) -> Result<(), Violation> {
         check_count("sessions.max", self.max)?;
         check_count("sessions.max_running", self.max_running)?;
+        check_count("sessions.max_starting", self.max_starting)?;
         match self.cwd_roots.iter().find(|root| !root.is_absolute()) {
             None => Ok(()),
             Some(root) => {

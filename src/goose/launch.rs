@@ -8,7 +8,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::catalogue::key_of;
+use super::catalogue::{key_of, same};
 use super::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
 use super::home;
 use super::outcome::without_addresses;
@@ -152,6 +152,30 @@ pub fn check(
     Ok(Checked { extensions: checked, config_options, notices })
 }
 
+/// Which of the required extensions, by whatever name, are not there, and why.
+#[must_use]
+pub fn missing(required: &[String], extensions: &[ExtensionStatus]) -> Vec<ExtensionStatus> {
+    let missing = |name: &String| match extensions.iter().find(|extension| same(&extension.name, name)) {
+        Some(extension) if extension.loaded => None,
+        Some(extension) => Some(extension.clone()),
+        None => Some(absent(name, "the agent has not loaded it")),
+    };
+    required.iter().filter_map(missing).collect()
+}
+
+impl Launch {
+    /// Which of the required extensions cannot be there.
+    #[must_use]
+    pub fn ruled_out(&self, required: &[String]) -> Vec<ExtensionStatus> {
+        let is_off = |name: &&String| self.switched_off.contains(&key_of(name));
+        required.iter().filter(is_off).map(|name| absent(name, "it is switched off")).collect()
+    }
+}
+
+fn absent(name: &str, why: &str) -> ExtensionStatus {
+    ExtensionStatus { name: key_of(name), loaded: false, error: Some(why.to_owned()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +233,8 @@ mod tests {
                 "TMPDIR=/home/of/session/tmp",
             ]
         );
+        let required = ["todo", "Memory", "web"].map(str::to_owned);
+        assert_eq!(launch.ruled_out(&required), [absent("memory", "it is switched off")]);
         let off = ["code_execution", "extensionmanager", "memory", "orchestrator", "summon"];
         assert_eq!(launch.switched_off, off.map(str::to_owned).into());
     }
@@ -269,5 +295,25 @@ mod tests {
         assert_eq!(names, ["todo", "extensionmanager", "nosuch"]);
         let codes: Vec<&str> = checked.notices.iter().map(|notice| notice.code.as_str()).collect();
         assert_eq!(codes, ["extension-failed"]);
+    }
+
+    #[test]
+    fn required_extensions_are_looked_for_by_any_of_their_names() {
+        let extension = |name: &str, error: Option<&str>| ExtensionStatus {
+            name: name.into(),
+            loaded: error.is_none(),
+            error: error.map(str::to_owned),
+        };
+        let there = [
+            extension("extensionmanager", None),
+            extension("My Server", None),
+            extension("web", Some("refused")),
+        ];
+        let missing = |names: &[&str]| {
+            missing(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), &there)
+        };
+        assert_eq!(missing(&["Extension Manager", "extension_manager", "myserver"]), []);
+        let absent = extension("developer", Some("the agent has not loaded it"));
+        assert_eq!(missing(&["web", " Developer "]), [there[2].clone(), absent]);
     }
 }

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use super::plan::{self, ParsedPlan};
 use crate::session::policy::{FileArgument, Reach, ShellUse, ToolCatalogue, ToolFacts};
 
 /// Files and command texts that are looked for in one call's arguments; with more of either nothing is clear.
@@ -53,6 +54,8 @@ enum Argument {
     /// A file, or a web address.
     FileOrAddress(&'static str),
     Folder(&'static str),
+    /// A list that is the plan.
+    Plan(&'static str),
     /// Neither files nor commands.
     Other,
 }
@@ -80,7 +83,7 @@ const OWN: [OwnTool; 15] = [
     read_only("extensionmanager", "extensionmanager__search_available_extensions", Argument::Other),
     own("extensionmanager", "extensionmanager__manage_extensions", "other", Argument::Other),
     own("skills", "load_skill", "read", Argument::Other),
-    own("todo", "todo__todo_write", "other", Argument::Other),
+    own("todo", "todo__todo_write", "other", Argument::Plan("/content")),
 ];
 
 impl ToolCatalogue for GooseTools {
@@ -115,6 +118,10 @@ impl ToolCatalogue for GooseTools {
             Argument::Folder(pointer) => {
                 facts.files = text(pointer).map(file).into_iter().collect();
                 facts.reach = Reach::Below;
+            }
+            Argument::Plan(pointer) => {
+                facts.writes_plan =
+                    text(pointer).is_some_and(|text| plan::parse(text) != ParsedPlan::NoItems);
             }
             Argument::Other => {}
         }
@@ -219,6 +226,10 @@ mod tests {
         assert_eq!(files("write", &json!({"path": "a", "content": "/etc/passwd"})), ["a"]);
         assert_eq!(files("read_image", &json!({"source": "a.png"})), ["a.png"]);
         assert!(files("read_image", &json!({"source": "https://example.org/a.png"})).is_empty());
+        let plan = |content: &str| {
+            GooseTools.facts(Some("todo__todo_write"), None, &json!({"content": content})).writes_plan
+        };
+        assert!(plan("- [ ] one") && plan("") && !plan("no list"));
         let tree = GooseTools.facts(Some("tree"), Some("developer"), &json!({"path": "."}));
         assert!(tree.read_only && tree.reach == Reach::Below);
         let other = GooseTools.facts(Some("tree"), Some("forest"), &json!({"path": "."}));

@@ -4,6 +4,7 @@
 //! - In chat mode it reports a call that it did not run as completed, with a text that says so.
 //! - It says in words of its own, and ends the turn as a success, that a model call failed or that a limit is reached.
 //! - Its words about an error tell what went wrong.
+//! - It names the run of a turn, by which words can be put into it.
 
 mod speech;
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 use self::speech::Speech;
 use super::outcome;
 use super::plan::{self, ParsedPlan};
+use super::steer::ActiveRun;
 use crate::session::agent::{
     AgentEvent, AgentEvents, AgentFailure, AgentPermissionRequest, EventFilter, Mode,
 };
@@ -53,6 +55,8 @@ pub struct GooseUpdates {
     writes: VecDeque<PlanWrite>,
     /// Whether the model speaks, or goose.
     speech: Speech,
+    /// The run of the turn.
+    run: ActiveRun,
 }
 
 impl GooseUpdates {
@@ -64,7 +68,14 @@ impl GooseUpdates {
             has_real_plan: false,
             writes: VecDeque::new(),
             speech: Speech::default(),
+            run: ActiveRun::default(),
         }
+    }
+
+    /// The run of the turn, as goose tells it.
+    #[must_use]
+    pub fn run(&self) -> ActiveRun {
+        self.run.clone()
     }
 
     fn write_of(&mut self, tool_call_id: &str) -> Option<&mut PlanWrite> {
@@ -133,6 +144,9 @@ impl GooseUpdates {
 
 impl EventFilter for GooseUpdates {
     fn filter(&mut self, event: AgentEvent, events: &mut AgentEvents) {
+        if let AgentEvent::SessionMeta(meta) = event {
+            return self.run.hear(&meta);
+        }
         let Some(event) = self.speech.hear(event, events) else { return };
         match event {
             AgentEvent::ToolCallStarted(call) => self.call_started(call, events),
@@ -166,8 +180,13 @@ impl EventFilter for GooseUpdates {
                 events.push(AgentEvent::Notice(notice));
             }
             AgentEvent::PromptFinished { turn, result } => {
+                self.run.over();
                 let result = result.map_err(understood);
                 events.push(AgentEvent::PromptFinished { turn, result });
+            }
+            AgentEvent::Exited(exit) => {
+                self.run.over();
+                events.push(AgentEvent::Exited(exit));
             }
             event => events.push(event),
         }

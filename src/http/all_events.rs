@@ -14,6 +14,7 @@ use super::events::{EventPageSchema, EventsQuery, answer};
 use super::problem::{Code, Problem};
 use super::request::QueryParams;
 use super::stream::{OrderedEvents, Start};
+use crate::session::audience::Readership;
 use crate::session::handle::SessionHandle;
 use crate::session::id::SessionId;
 use crate::session::log::Owner;
@@ -70,9 +71,14 @@ pub async fn stream_all_events(
     let start = query.start(&headers, |text| order_cursor(text, tag))?;
     let owner = if caller.is_admin() { Owner::Anyone } else { Owner::Caller(caller.name().to_owned()) };
     let numbers = sessions.iter().map(SessionHandle::number).collect();
+    let of = if sessions.is_empty() {
+        vec![Readership::SessionsOf(owner.clone())]
+    } else {
+        sessions.iter().map(|session| Readership::Session(session.id())).collect()
+    };
     let filter = OrderFilter { owner, sessions: (!sessions.is_empty()).then_some(numbers) };
     let logs: Vec<_> = sessions.iter().map(|session| session.log().clone()).collect();
-    answer(&api, &caller, &query, &headers, OrderedEvents::new(store, filter, &logs), start).await
+    answer(&api, &caller, &query, &headers, (OrderedEvents::new(store, filter, &logs), of), start).await
 }
 
 /// Reads a cursor; one of another database begins nowhere here.

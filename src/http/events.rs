@@ -18,6 +18,7 @@ use super::request::{PathText, QueryParams};
 use super::stream::{
     Ended, Form, Heartbeat, OpenStream, Selection, SessionEvents, Source, Start, Subscription, Until,
 };
+use crate::session::audience::{Reader, Readership};
 use crate::session::id::SessionId;
 
 pub(super) use page::EventPageSchema;
@@ -77,7 +78,9 @@ pub async fn stream_events(
     caller.require(Role::Read)?;
     let session = session_of(&api, &caller, &session_id)?;
     let start = query.start(&headers, event_id)?;
-    answer(&api, &caller, &query, &headers, SessionEvents::new(session.log().clone()), start).await
+    let source = SessionEvents::new(session.log().clone());
+    let of = vec![Readership::Session(session.id())];
+    answer(&api, &caller, &query, &headers, (source, of), start).await
 }
 
 /// What a caller asked for, from any source of events.
@@ -86,18 +89,21 @@ pub(super) async fn answer(
     caller: &Caller,
     query: &EventsQuery,
     headers: &HeaderMap,
-    source: impl Source,
+    (source, of): (impl Source, Vec<Readership>),
     start: Start,
 ) -> Result<Response, Problem> {
     let selection = query.selection()?;
+    let readers = || if selection.has_questions() { readers(api, caller, of) } else { Vec::new() };
     match query.wanted(headers, api.settings.wait)? {
         Wanted::Stream(form, until) => {
             let counted = reserve_stream(api, caller)?;
+            let counted = if until == Until::Now { counted } else { counted.read_as(readers()) };
             Ok(event_stream(api, caller, counted, source, start, until, (form, selection)))
         }
         Wanted::Page { limit, wait } => {
             // One that waits holds as much as a stream does.
-            let _counted = if wait.is_zero() { None } else { Some(reserve_stream(api, caller)?) };
+            let _counted =
+                if wait.is_zero() { None } else { Some(reserve_stream(api, caller)?.read_as(readers())) };
             let page = page::page(source, start, selection, limit, wait, ended(api, caller)).await?;
             Ok(event_response(JSON, Body::from(page)))
         }
@@ -113,6 +119,14 @@ pub(super) fn reserve_stream(api: &Api, caller: &Caller) -> Result<OpenStream, P
             format!("this caller has {limit} event streams open, as many as it may"),
         )
     })
+}
+
+/// The caller as one who would see what agents ask: only who may answer counts.
+pub(super) fn readers(api: &Api, caller: &Caller, of: Vec<Readership>) -> Vec<Reader> {
+    if caller.require(Role::Approve).is_err() {
+        return Vec::new();
+    }
+    of.into_iter().map(|of| api.registry.audience().join(of)).collect()
 }
 
 /// An answer that is an event stream.
@@ -133,7 +147,7 @@ pub(super) fn event_stream(
 
 /// Done when everything has to end at once or the caller's token is taken away. When gander stops, each session closes
 /// its log once its turn is over, and its streams end behind the last event.
-fn ended(api: &Api, caller: &Caller) -> Ended {
+pub(super) fn ended(api: &Api, caller: &Caller) -> Ended {
     let hard = api.tasks.hard().clone();
     let revoked = caller.revoked();
     Box::pin(async move {

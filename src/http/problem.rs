@@ -98,6 +98,10 @@ problem_codes! {
     InvalidRequest = 422 "invalid-request" "Invalid request",
     /// The permission request does not offer this option.
     UnknownPermissionOption = 422 "unknown-permission-option" "Unknown permission option",
+    /// The agent, as it is spoken to, cannot do it.
+    NotInThisTransport = 422 "not-in-this-transport" "Not in this transport",
+    /// An extension that the session requires did not load.
+    ExtensionRequired = 424 "extension-required" "Extension required",
     /// A mistake of the gateway's.
     Internal = 500 "internal" "Internal error",
     /// The agent did not start, or is gone.
@@ -318,14 +322,20 @@ impl From<Refusal> for Problem {
             Refusal::SessionGone => Self::new(Code::SessionNotFound, detail),
             Refusal::Busy(_) => Self::new(Code::SessionBusy, detail),
             Refusal::StartFailed(error) => error.into(),
+            Refusal::SteeringUnsupported => Self::new(Code::NotInThisTransport, detail),
+            Refusal::SteerRefused(failure) => Self::invalid("/prompt", failure.message),
             Refusal::CoolingDown { retry_after, .. } => {
                 Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())
             }
-            Refusal::AtCapacity | Refusal::QueueFull => Self::new(Code::AtCapacity, detail),
+            Refusal::AtCapacity(_) | Refusal::QueueFull | Refusal::TooManySteers => {
+                Self::new(Code::AtCapacity, detail)
+            }
             Refusal::Failed(_) | Refusal::Unfit(_) => Self::new(Code::AgentStartFailed, detail),
             Refusal::TurnInProgress(turn) => Self::new(Code::TurnInProgress, detail).with("turn_id", turn),
             Refusal::TurnNotFound => Self::new(Code::TurnNotFound, detail),
             Refusal::TurnNotRunning => Self::new(Code::TurnNotRunning, detail),
+            Refusal::OptionNotOffered => Self::new(Code::UnknownPermissionOption, detail),
+            Refusal::GrantNotFound => Self::new(Code::NotFound, detail),
             Refusal::PermissionNotFound => Self::new(Code::PermissionNotFound, detail),
             Refusal::PermissionAlreadyResolved(permission) => {
                 Self::new(Code::PermissionAlreadyResolved, detail).with("permission", permission)
@@ -364,10 +374,14 @@ impl From<LaunchError> for Problem {
                     None => problem,
                 }
             }
-            LaunchError::Timeout { waiting_for, .. } => {
-                Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for)
+            LaunchError::Timeout { waiting_for, extensions, .. } => {
+                let problem = Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for);
+                if extensions.is_empty() { problem } else { problem.with("extensions", extensions) }
             }
             LaunchError::NoRoom { .. } => Self::new(Code::AtCapacity, detail),
+            LaunchError::ExtensionRequired { extensions } => {
+                Self::new(Code::ExtensionRequired, detail).with("extensions", extensions)
+            }
             LaunchError::ProviderNotConfigured { .. } => Self::new(Code::ProviderNotConfigured, detail),
             // Only a deletion or the gateway's end gives a start up; in both cases trying anew is what helps.
             LaunchError::Cancelled => Self::new(Code::Draining, detail),

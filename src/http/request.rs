@@ -13,7 +13,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_path_to_error::Segment;
 
 use super::problem::{Code, Problem, pointer_token};
-use crate::session::id::{PermissionId, SessionId, TurnId};
+use crate::session::id::{GrantId, PermissionId, SessionId, TurnId};
 use crate::session::log::Page;
 
 /// A JSON body. No body at all means `{}`.
@@ -181,6 +181,11 @@ impl Identifier for TurnId {
 impl Identifier for PermissionId {
     const NAME: &str = "permission";
     const NOT_FOUND: Code = Code::PermissionNotFound;
+}
+
+impl Identifier for GrantId {
+    const NAME: &str = "permission grant";
+    const NOT_FOUND: Code = Code::NotFound;
 }
 
 /// Entries on a page when the caller does not say.

@@ -1,6 +1,7 @@
 //! `/v1/sessions`: making, reading, changing and deleting sessions.
 
 mod bodies;
+mod policy_body;
 mod servers;
 
 use std::collections::BTreeMap;
@@ -83,6 +84,7 @@ pub struct SessionList {
         (status = "4XX", response = super::openapi::Refused),
         (status = 409, description = "`idempotency-key-reused`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 424, description = "`extension-required`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 504, description = "`agent-start-timeout`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
@@ -95,6 +97,9 @@ pub async fn create_session(
     JsonBody(body): JsonBody<CreateSession>,
 ) -> Result<Response, Problem> {
     caller.require(Role::Prompt)?;
+    if let Some(policy) = body.permission_policy() {
+        policy_body::require_role(&caller, policy)?;
+    }
     let cwd = match body.cwd() {
         Some(cwd) => Some(bodies::usable_cwd(cwd, &api.settings).await),
         None => None,
@@ -234,7 +239,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
 /// Change a session
 ///
 /// A merge patch (RFC 7396). Provider, model and mode are given to the agent in this order, which wakes a session without
-/// one; if it refuses one, those before it are set back.
+/// one; if it refuses one, those before it are set back. Where the permission policy asks or rejects, the agent runs in
+/// mode `approve`, whatever the session's mode (`agent.mode`); a new policy takes effect so with the next turn, and for
+/// what the agent asks about already with the next question.
 #[utoipa::path(
     patch,
     path = "/v1/sessions/{session_id}",
@@ -253,6 +260,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 409, description = "`session-busy`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 424, description = "`extension-required`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 504, description = "`agent-start-timeout`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
@@ -267,6 +275,9 @@ pub async fn update_session(
     caller.require(Role::Prompt)?;
     let session = session_of(&api, &caller, &session_id)?;
     let metadata = if body.changes_metadata() { session.snapshot().await?.metadata } else { BTreeMap::new() };
+    if let Some(policy) = body.permission_policy() {
+        policy_body::require_role(&caller, &policy)?;
+    }
     let patch = body.check(&metadata, &api.settings).map_err(Problem::unacceptable)?;
     Ok(Json(session.patch(caller.name(), patch).await?))
 }

@@ -14,13 +14,14 @@ use utoipa::{IntoParams, ToSchema};
 use super::Api;
 use super::accept::{EVENT_STREAM, JSON, weight_of};
 use super::auth::{Caller, Role, session_of};
-use super::events::{event_stream, reserve_stream};
+use super::events::{event_stream, readers, reserve_stream};
 use super::idempotency::StreamAgain;
 use super::problem::Problem;
 use super::prompt::prompt_of;
 use super::request::{Identifier, JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
 use super::sessions::{PREFERENCE_APPLIED, set_location};
 use super::stream::{Form, OpenStream, Selection, SessionEvents, Start, Until};
+use crate::session::audience::Readership;
 use crate::session::handle::SessionHandle;
 use crate::session::id::{SessionId, TurnId};
 use crate::session::turn::{Prompt, Turn, WhenBusy};
@@ -123,7 +124,8 @@ pub async fn create_turn(
     // Before the turn begins: a stream that may not be opened must not cost a turn.
     let wanted = if wants_events(&headers) {
         caller.require(Role::Read)?;
-        Wanted::Events(reserve_stream(&api, &caller)?)
+        // Whoever follows the turn counts from the first on as one who sees what it asks.
+        Wanted::Events(followed(&api, &caller, &session)?)
     } else {
         preference.wait.map_or(Wanted::Turn, |wait| Wanted::FinishedTurn(wait.min(api.settings.wait)))
     };
@@ -161,6 +163,12 @@ async fn finished_in_time(api: &Api, session: &SessionHandle, turn: Turn, wait: 
     }
 }
 
+/// Counts a stream that follows a turn of this session.
+fn followed(api: &Api, caller: &Caller, session: &SessionHandle) -> Result<OpenStream, Problem> {
+    let readers = readers(api, caller, vec![Readership::Session(session.id())]);
+    Ok(reserve_stream(api, caller)?.read_as(readers))
+}
+
 /// The events of one turn, from its first to its last.
 fn turn_stream(
     api: &Api,
@@ -189,7 +197,7 @@ async fn stream_turn_at(api: &Api, caller: &Caller, path: &str) -> Result<Respon
     let (session_id, turn_id) = ids_of_path(path).ok_or_else(TurnId::not_found)?;
     let session = session_of(api, caller, session_id)?;
     let turn = session.turn(TurnId::identify(turn_id)?).await?;
-    let counted = reserve_stream(api, caller)?;
+    let counted = followed(api, caller, &session)?;
     let mut response = turn_stream(api, caller, counted, &session, &turn);
     set_location(response.headers_mut(), path)?;
     Ok(response)

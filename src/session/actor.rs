@@ -8,8 +8,11 @@ mod agent;
 mod child;
 mod deadlines;
 mod ending;
+mod permissions;
 mod queue;
+mod reports;
 mod settings;
+mod steer;
 mod stopping;
 mod storage;
 
@@ -22,30 +25,17 @@ use tokio::time::Instant;
 pub(super) use self::child::Child;
 pub(super) use self::deadlines::Deadlines;
 use self::queue::{ReadyTurn, Upcoming};
+pub(super) use self::reports::Reports;
+use self::reports::{Finished, ModeSet};
 use self::storage::Waiting;
-use super::agent::{
-    AgentEvents, AgentFailure, AgentLauncher, LaunchError, LaunchedAgent, Mode, Notice, Unfit,
-};
+use super::agent::{AgentEvents, AgentLauncher};
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
-use super::registry::Registry;
+use super::registry::{Place, Registry};
 use super::snapshot::{SessionState, Snapshot};
 use super::state::{Machine, Step};
 use crate::shutdown::Tasks;
-
-/// What the actor's own tasks tell it.
-enum Finished {
-    /// The agent has started, or not.
-    Launch(Result<LaunchedAgent, LaunchError>),
-    /// The agent is in the mode that a turn waits for, or not.
-    Mode { mode: Mode, result: ModeSet },
-    /// The agent has taken new settings, or not.
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot>, result: Result<Vec<Notice>, Refusal> },
-}
-
-/// Whether the agent is in the mode it was to be set to, and if so, whether it has what gets round that.
-type ModeSet = Result<Result<Vec<Notice>, Unfit>, AgentFailure>;
 
 /// Everything that ends with the session.
 pub(super) struct SessionActor {
@@ -68,6 +58,8 @@ pub(super) struct SessionActor {
     pub(super) stop_until: Option<Instant>,
     /// When pending permissions expire, and when the turn has taken as long as it may.
     pub(super) deadlines: Deadlines,
+    /// When to look again whether somebody would see what is pending.
+    pub(super) look_again: Option<Instant>,
     /// A change of settings that waits for the agent's start.
     pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
@@ -83,24 +75,11 @@ pub(super) struct SessionActor {
     pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
-/// How the actor's own tasks tell it what they have done.
-pub(super) struct Reports {
-    sender: mpsc::Sender<Finished>,
-    receiver: mpsc::Receiver<Finished>,
-}
-
-impl Reports {
-    pub(super) fn new() -> Self {
-        let (sender, receiver) = mpsc::channel(4);
-        Self { sender, receiver }
-    }
-}
-
 enum Input {
     Finished(Finished),
     Command(Command),
     Agent(Option<AgentEvents>),
-    Expiry,
+    Deadline,
     StopOverdue,
     Upcoming(Result<ReadyTurn, StoreError>),
     Idle,
@@ -115,9 +94,9 @@ enum Next {
 
 impl SessionActor {
     /// A new session: tells that it exists and starts its agent.
-    pub(super) async fn run_new(mut self, permit: OwnedSemaphorePermit) {
+    pub(super) async fn run_new(mut self, place: Place) {
         let mut step = Step::new(Timestamp::now());
-        self.child.permit = Some(permit);
+        self.child.place = Some(place);
         self.machine.created(&mut step);
         self.machine.start(&mut step);
         self.finish_step(step).await;
@@ -156,8 +135,7 @@ impl SessionActor {
             }
             self.prepare_queued();
             let has_turn = self.machine.current_turn().is_some();
-            self.deadlines.follow(self.machine.snapshot());
-            let expiry = self.deadlines.next();
+            let deadline = self.next_deadline();
             let let_go_at = self.let_go_at();
             let stop_until = self.stop_until;
             let input = tokio::select! {
@@ -167,7 +145,7 @@ impl SessionActor {
                 () = hard.cancelled() => Input::Stop,
                 () = soft.cancelled(), if !has_turn => Input::Stop,
                 Some(news) = self.reports.receiver.recv() => Input::Finished(news),
-                () = sleep_until(expiry), if expiry.is_some() => Input::Expiry,
+                () = sleep_until(deadline), if deadline.is_some() => Input::Deadline,
                 () = sleep_until(stop_until), if stop_until.is_some() => Input::StopOverdue,
                 ready = queue::ready(&mut self.upcoming), if self.upcoming.is_some() => Input::Upcoming(ready),
                 // Callers and agent in fair turns: neither a flood nor a crowd of callers may starve the other.
@@ -181,26 +159,19 @@ impl SessionActor {
                 }
                 Input::Finished(Finished::Launch(result)) => self.launched(result).await,
                 Input::Finished(Finished::Mode { mode, result }) => self.mode_set(mode, result).await,
-                Input::Finished(Finished::Patch { by, patch, reply, result }) => {
+                Input::Finished(Finished::Patch { by, patch, agent_mode, reply, result }) => {
                     // What the agent told of its settings on the way comes first: the caller gets them as they are.
-                    for _ in 0..self.child.events.len() {
-                        let Ok(events) = self.child.events.try_recv() else { break };
-                        self.agent_events(events).await;
-                    }
-                    self.patched(by, &patch, reply, result).await
+                    self.take_what_was_told().await;
+                    self.patched(by, &patch, agent_mode, reply, result).await
+                }
+                Input::Finished(Finished::Steer { message, reply, result }) => {
+                    self.take_what_was_told().await;
+                    self.steer_answered(message, reply, result).await
                 }
                 Input::Command(command) => self.command(command).await,
                 Input::Agent(Some(events)) => self.agent_events(events).await,
                 Input::Agent(None) => self.channel_closed().await,
-                Input::Expiry => {
-                    let mut step = Step::new(Timestamp::now());
-                    if let Some(turn) = self.deadlines.due_turn() {
-                        self.machine.stop_at_deadline(&mut step, turn);
-                        self.begin_stopping(&mut step);
-                    }
-                    self.machine.expire(&mut step, &self.deadlines.due());
-                    self.finish_step(step).await
-                }
+                Input::Deadline => self.deadline_passed().await,
                 Input::StopOverdue => self.stop_overdue().await,
                 Input::Upcoming(ready) => self.begin_queued(ready).await,
                 Input::Idle => self.idle_too_long().await,
@@ -210,6 +181,14 @@ impl SessionActor {
             }
         }
         self.leave_registry();
+    }
+
+    /// Takes what the agent has told before now.
+    async fn take_what_was_told(&mut self) {
+        for _ in 0..self.child.events.len() {
+            let Ok(events) = self.child.events.try_recv() else { break };
+            self.agent_events(events).await;
+        }
     }
 
     /// Takes the session out of the registry and gives its place back.
@@ -249,10 +228,8 @@ impl SessionActor {
                 self.begin_stopping(&mut step);
                 self.finish_command(step, reply, result).await
             }
-            Command::Answer { by, permission, answer, reply } => {
-                let result = self.machine.answer(&mut step, by, permission, answer);
-                self.finish_command(step, reply, result).await
-            }
+            Command::Steer { by, turn, prompt, reply } => self.steer(by, turn, prompt, reply),
+            Command::Permission(command) => self.permission_command(command).await,
             Command::Patch { by, patch, reply } if patch.needs_agent() => {
                 self.begin_patch(by, patch, reply).await
             }

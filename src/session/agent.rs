@@ -21,10 +21,10 @@ use utoipa::ToSchema;
 
 pub use self::event::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentOption, AgentPermissionRequest, ContextUsage,
-    ModelCallUsage, ReplyToken,
+    ModelCallUsage, ReplyToken, SteerFailure,
 };
 use self::servers::McpServerChoice;
-use super::id::{SessionId, TurnId};
+use super::id::{MessageId, SessionId, TurnId};
 
 /// A future that a trait object can return.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -82,6 +82,9 @@ pub struct LaunchSpec {
     pub disabled_extensions: Vec<String>,
     /// The caller's environment variables, allowed ones only.
     pub env: BTreeMap<String, String>,
+    /// The extensions without which the agent does not start.
+    #[serde(default)]
+    pub require_extensions: Vec<String>,
     /// The tool servers to have.
     #[serde(default)]
     pub mcp_servers: Vec<McpServerChoice>,
@@ -99,6 +102,7 @@ impl LaunchSpec {
             builtins: None,
             disabled_extensions: Vec::new(),
             env: BTreeMap::new(),
+            require_extensions: Vec::new(),
             mcp_servers: Vec::new(),
         }
     }
@@ -235,6 +239,18 @@ pub enum AgentCommand {
         /// How.
         answer: PermissionReply,
     },
+    /// Puts words into the running turn. When the agent takes them, [`AgentEvent::Steered`] comes at that place among
+    /// what it says, and `done` is told behind it.
+    Steer {
+        /// The turn.
+        turn: TurnId,
+        /// gander's id of the words.
+        message: MessageId,
+        /// ACP content blocks.
+        content: Vec<Value>,
+        /// Told when the agent has answered.
+        done: oneshot::Sender<Result<(), SteerFailure>>,
+    },
     /// Changes the mode.
     SetMode {
         /// To what.
@@ -325,12 +341,20 @@ pub enum LaunchError {
         after: Duration,
         /// What it did not answer.
         waiting_for: String,
+        /// The tool servers that it may be waiting for itself.
+        extensions: Vec<ExtensionStatus>,
     },
     /// It has no model provider.
     #[error("{detail}")]
     ProviderNotConfigured {
         /// For people.
         detail: String,
+    },
+    /// An extension that the session requires did not load.
+    #[error("required extensions did not load: {}", named(extensions))]
+    ExtensionRequired {
+        /// Those that are missing, and why.
+        extensions: Vec<ExtensionStatus>,
     },
     /// The host has no room for it: no free file descriptor, process or memory.
     #[error("{detail}")]
@@ -341,6 +365,14 @@ pub enum LaunchError {
     /// The session was deleted, or gander stops.
     #[error("the start was given up")]
     Cancelled,
+}
+
+fn named(extensions: &[ExtensionStatus]) -> String {
+    let named = extensions.iter().map(|extension| match &extension.error {
+        Some(error) => format!("{} ({error})", extension.name),
+        None => extension.name.clone(),
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Starts agents and removes what they leave on disk.

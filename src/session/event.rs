@@ -8,11 +8,12 @@ use utoipa::ToSchema;
 
 use super::agent::{ConfigOption, ExtensionStatus, Mode, NoticeLevel, SlashCommand};
 use super::id::{MessageId, SessionId};
-use super::permission::Permission;
+use super::permission::{Permission, PermissionGrant};
 use super::plan::Plan;
+use super::policy::PermissionPolicy;
 use super::snapshot::{AgentSummary, SessionState, SessionUsage};
 use super::tool_call::ToolCall;
-use super::turn::Turn;
+use super::turn::{Prompt, Turn};
 
 macro_rules! event_kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal $text:literal,)*) => {
@@ -102,6 +103,8 @@ event_kinds! {
     AgentUpdate = 23 "agent.update",
     /// A turn waits for those before it; `turn.started` or the turn's end follows.
     TurnQueued = 24 "turn.queued",
+    /// The agent has taken words for a running turn.
+    TurnSteered = 25 "turn.steered",
 }
 
 impl EventKind {
@@ -146,6 +149,12 @@ pub struct SessionChange {
     /// The model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The session's permission policy, whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission_policy: Option<PermissionPolicy>,
+    /// What "always" has remembered, whole, oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission_grants: Option<Vec<PermissionGrant>>,
     /// The extensions, whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Vec<ExtensionStatus>>,
@@ -176,13 +185,24 @@ pub enum EventBody {
         /// Why, for people.
         reason: Option<String>,
     },
-    /// `turn.*`.
+    /// `turn.*` but `turn.steered`.
     Turn {
         /// The turn.
         turn: Box<Turn>,
         /// The caller who caused it, on the turn's first event and on a cancelled turn's end.
         #[serde(skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+    },
+    /// `turn.steered`.
+    Steered {
+        /// The turn, as it is.
+        turn: Box<Turn>,
+        /// The `message_id` of the `message.user` that comes when the agent uses the words.
+        message_id: MessageId,
+        /// The words.
+        prompt: Prompt,
+        /// The caller whose words they are.
+        by: String,
     },
     /// `message.delta`, `thought.delta`, `message.user`.
     Text {

@@ -1,5 +1,7 @@
 //! What callers of a session hold: small, cheap to clone, the only way in.
 
+mod permissions;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +9,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+pub use self::permissions::AskedCall;
+pub(super) use self::permissions::PermissionCommand;
 use super::agent::{AgentFailure, LaunchError, Mode, Unfit};
-use super::id::{PermissionId, SessionId, SessionNumber, TurnId};
+use super::id::{SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
-use super::permission::{Answer, Permission, PermissionState};
+use super::permission::{Permission, PolicyPatch};
 use super::snapshot::{SessionState, Snapshot};
 use super::turn::{Prompt, Turn, WhenBusy};
 use crate::shutdown::Tasks;
@@ -41,9 +45,9 @@ pub enum Refusal {
         /// How long until a turn is taken again, in whole seconds.
         retry_after: Duration,
     },
-    /// As many agents run as may, and none of them is idle.
-    #[error("as many agents run as there may (sessions.max_running), and none is idle")]
-    AtCapacity,
+    /// As many agents run, or are being started, as may.
+    #[error("{0}")]
+    AtCapacity(&'static str),
     /// Another turn runs, or is about to.
     #[error("a turn is in progress")]
     TurnInProgress(TurnId),
@@ -53,12 +57,27 @@ pub enum Refusal {
     /// No such turn in this session.
     #[error("the turn does not exist")]
     TurnNotFound,
-    /// The turn is over.
+    /// The turn is over, or has not begun.
     #[error("the turn is not running")]
     TurnNotRunning,
+    /// The agent has to use first what was put into the turn before.
+    #[error("too many prompts put into the turn wait for the agent")]
+    TooManySteers,
+    /// The agent cannot.
+    #[error("the agent takes no words into a running turn")]
+    SteeringUnsupported,
+    /// The agent does not take what it was given for the running turn.
+    #[error("the agent does not take it: {0}")]
+    SteerRefused(AgentFailure),
     /// No such permission in this session.
     #[error("the permission does not exist")]
     PermissionNotFound,
+    /// The request does not offer to remember such an answer.
+    #[error("this request offers no such answer for the rest of the session")]
+    OptionNotOffered,
+    /// No such remembered answer in this session.
+    #[error("the permission grant does not exist")]
+    GrantNotFound,
     /// It was decided before, otherwise than asked now.
     #[error("the permission is already resolved")]
     PermissionAlreadyResolved(Box<Permission>),
@@ -79,7 +98,7 @@ pub enum Refusal {
 }
 
 /// A change of a session: what is `None` stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionPatch {
     /// The title; `Some(None)` removes it, so that the agent's is taken again.
     pub title: Option<Option<String>>,
@@ -91,6 +110,8 @@ pub struct SessionPatch {
     pub model: Option<String>,
     /// The mode.
     pub mode: Option<Mode>,
+    /// Merged into the permission policy; `Some(None)` removes all of it.
+    pub permission_policy: Option<Option<PolicyPatch>>,
 }
 
 impl SessionPatch {
@@ -110,7 +131,8 @@ pub(super) enum Command {
     Snapshot { reply: Reply<Snapshot> },
     Prompt { by: String, prompt: Prompt, when_busy: WhenBusy, reply: Reply<Turn> },
     Cancel { by: String, turn: TurnId, reply: Reply<Turn> },
-    Answer { by: String, permission: PermissionId, answer: Answer, reply: Reply<Permission> },
+    Steer { by: String, turn: TurnId, prompt: Prompt, reply: Reply<()> },
+    Permission(PermissionCommand),
     Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot> },
     Hibernate { reply: Reply<Snapshot> },
     Delete { by: String, unless_running: bool, reply: Reply<()> },
@@ -125,8 +147,8 @@ impl Command {
                 reply.send(Err(refusal)).is_ok()
             }
             Self::Prompt { reply, .. } | Self::Cancel { reply, .. } => reply.send(Err(refusal)).is_ok(),
-            Self::Answer { reply, .. } => reply.send(Err(refusal)).is_ok(),
-            Self::Delete { reply, .. } => reply.send(Err(refusal)).is_ok(),
+            Self::Permission(command) => command.refuse(refusal),
+            Self::Steer { reply, .. } | Self::Delete { reply, .. } => reply.send(Err(refusal)).is_ok(),
         };
     }
 }
@@ -220,28 +242,13 @@ impl SessionHandle {
         }
     }
 
-    /// Answers a permission request. The same decision again is not refused.
-    pub async fn answer(
-        &self,
-        by: &str,
-        permission: PermissionId,
-        answer: Answer,
-    ) -> Result<Permission, Refusal> {
-        let (decision, scope) = (answer.decision, answer.scope);
-        match self.ask(|reply| Command::Answer { by: by.to_owned(), permission, answer, reply }).await {
-            Err(Refusal::PermissionNotFound) => {}
-            result => return result,
-        }
-        // It was decided before, or there never was one.
-        let decided = self.permission(permission).await?;
-        match &decided.outcome {
-            Some(outcome)
-                if decided.state == PermissionState::Resolved
-                    && (outcome.decision, outcome.scope) == (decision, scope) =>
-            {
-                Ok(decided)
-            }
-            _ => Err(Refusal::PermissionAlreadyResolved(Box::new(decided))),
+    /// Puts words into a running turn; when this returns the agent has taken them and `turn.steered` is in the log.
+    pub async fn steer(&self, by: &str, turn: TurnId, prompt: Prompt) -> Result<Turn, Refusal> {
+        match self.ask_patiently(|reply| Command::Steer { by: by.to_owned(), turn, prompt, reply }).await {
+            Ok(()) => self.turn(turn).await,
+            // It is over or queued, or there never was one.
+            Err(Refusal::TurnNotRunning) => self.turn(turn).await.and(Err(Refusal::TurnNotRunning)),
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -290,11 +297,6 @@ impl SessionHandle {
             return Err(Refusal::Store(StoreError::failed("the turn's end could not be written")));
         }
         Ok(turn)
-    }
-
-    /// One permission, as committed.
-    pub async fn permission(&self, permission: PermissionId) -> Result<Permission, Refusal> {
-        self.store.permission(self.number(), permission).await?.ok_or(Refusal::PermissionNotFound)
     }
 
     /// Asks, but does not wait for a store that cannot write. What was asked may be done later all the same: for what

@@ -65,6 +65,10 @@ id_type!(
     PermissionId
 );
 id_type!(
+    /// A remembered answer to a permission request.
+    GrantId
+);
+id_type!(
     /// A message of the agent: all its deltas carry the same one.
     MessageId
 );

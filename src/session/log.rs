@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::id::{EventId, PermissionId, SessionId, SessionNumber, TurnId};
+use super::id::{EventId, MessageId, PermissionId, SessionId, SessionNumber, TurnId};
 use super::order::{EventOrder, OrderFilter, OrderedRuns, Position};
 use super::permission::{Permission, PermissionState};
 use super::run::Run;
@@ -46,6 +46,15 @@ impl StoreError {
     }
 }
 
+/// Words that the agent has taken for the running turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenSteer {
+    /// The id of the message that they become.
+    pub message: MessageId,
+    /// The agent's id of it.
+    pub agents_id: String,
+}
+
 /// A session as the store keeps it: what a restarted gateway needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
@@ -59,15 +68,29 @@ pub struct SessionRecord {
     /// By which its agent goes on with it; `None` until one has started.
     #[serde(default)]
     pub resume: Option<super::agent::ResumeToken>,
+    /// What the agent has taken for the running turn and not used yet.
+    #[serde(default)]
+    pub taken_steers: Vec<TakenSteer>,
     /// How its agent is started.
     pub launch: super::agent::LaunchSpec,
+    /// What "always" has remembered, oldest first.
+    #[serde(default)]
+    pub grants: Vec<super::permission::PermissionGrant>,
 }
 
 impl SessionRecord {
     /// A session that begins.
     #[must_use]
     pub fn new(snapshot: Snapshot, launch: super::agent::LaunchSpec) -> Self {
-        Self { title_is_callers: snapshot.title.is_some(), snapshot, deleting: false, resume: None, launch }
+        Self {
+            title_is_callers: snapshot.title.is_some(),
+            snapshot,
+            deleting: false,
+            resume: None,
+            taken_steers: Vec::new(),
+            launch,
+            grants: Vec::new(),
+        }
     }
 
     /// How another agent goes on with it; `None` until one has started.
@@ -110,7 +133,7 @@ pub struct Page<Id> {
 }
 
 /// Whose things a list holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// Everybody's.
     Anyone,

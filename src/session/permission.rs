@@ -1,10 +1,18 @@
 //! Permission requests: asked by the agent, decided exactly once.
 
+mod change;
+mod grant;
+mod settings;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+pub use self::change::PolicyPatch;
+pub use self::grant::PermissionGrant;
+pub use self::settings::PermissionSettings;
 use super::id::{PermissionId, SessionId, Timestamp, TurnId};
+use super::policy::Action;
 
 /// How far a permission request is. Open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -12,7 +20,7 @@ use super::id::{PermissionId, SessionId, Timestamp, TurnId};
 pub enum PermissionState {
     /// Nobody has decided yet.
     Pending,
-    /// A caller decided.
+    /// A caller or a rule decided.
     Resolved,
     /// Its time ran out.
     Expired,
@@ -37,14 +45,18 @@ pub enum Scope {
     /// For this tool call.
     #[default]
     Once,
+    /// For this and for such calls in the rest of the session, until it is taken back.
+    Session,
 }
 
-/// Who or what decided. In JSON: `caller:<name>`, `timeout`, `cancel`, `agent_exit`, `restart`.
+/// Who or what decided. In JSON: `caller:<name>`, `policy`, `timeout`, `cancel`, `agent_exit`, `restart`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum DecidedBy {
     /// The caller of that name.
     Caller(String),
+    /// The rules, an earlier answer, the mode, or that nobody would see the question.
+    Policy,
     /// `expires_at` passed.
     Timeout,
     /// The turn was cancelled or ended.
@@ -59,6 +71,7 @@ impl From<DecidedBy> for String {
     fn from(by: DecidedBy) -> Self {
         match by {
             DecidedBy::Caller(name) => format!("caller:{name}"),
+            DecidedBy::Policy => "policy".into(),
             DecidedBy::Timeout => "timeout".into(),
             DecidedBy::Cancel => "cancel".into(),
             DecidedBy::AgentExit => "agent_exit".into(),
@@ -72,6 +85,7 @@ impl TryFrom<String> for DecidedBy {
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         match text.as_str() {
+            "policy" => Ok(Self::Policy),
             "timeout" => Ok(Self::Timeout),
             "cancel" => Ok(Self::Cancel),
             "agent_exit" => Ok(Self::AgentExit),
@@ -92,8 +106,13 @@ pub struct Outcome {
     /// For how long.
     pub scope: Scope,
     /// By whom.
-    #[schema(value_type = String, examples("caller:alice", "timeout", "cancel"))]
+    #[schema(value_type = String, examples("caller:alice", "policy", "timeout", "cancel"))]
     pub by: DecidedBy,
+    /// What of the policy decided: a rule (`server.rules[2]`, `session.rules[0]`), a default (`server.default`) or an
+    /// earlier answer (`grant:<id>`); null when it was the mode, or not the policy.
+    #[serde(default)]
+    #[schema(examples("server.rules[2]"))]
+    pub rule: Option<String>,
     /// In the decider's words.
     pub reason: Option<String>,
     /// When.
@@ -130,13 +149,12 @@ pub struct PermissionOption {
     pub kind: String,
 }
 
-/// The ways to answer that callers have.
-#[must_use]
-pub fn offered_options() -> Vec<PermissionOption> {
-    [("allow_once", "Allow"), ("reject_once", "Reject")]
-        .into_iter()
-        .map(|(id, name)| PermissionOption { id: id.into(), name: name.into(), kind: id.into() })
-        .collect()
+impl PermissionOption {
+    /// The option of ACP's `kind`, which is its id too.
+    #[must_use]
+    pub fn new(kind: &str, name: impl Into<String>) -> Self {
+        Self { id: kind.into(), name: name.into(), kind: kind.into() }
+    }
 }
 
 /// What kind of thing is asked for. Open.
@@ -182,4 +200,17 @@ pub struct Answer {
     pub scope: Scope,
     /// Why, in the caller's words.
     pub reason: Option<String>,
+}
+
+/// What would become of a tool call, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Explanation {
+    /// What would become of it.
+    #[schema(inline)]
+    pub decision: Action,
+    /// What of the policy decides, as in a permission's outcome.
+    #[schema(examples("server.rules[2]"))]
+    pub rule: Option<String>,
+    /// Why, for people.
+    pub reason: String,
 }

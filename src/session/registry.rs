@@ -1,23 +1,28 @@
 //! All sessions of this gateway.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod places;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
+pub(super) use self::places::Place;
+use self::places::Places;
 use super::actor::{Child, Deadlines, Reports, SessionActor};
 use super::agent::{AgentLauncher, LaunchSpec};
+use super::audience::Audience;
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
 use super::log::{SessionLog, SessionRecord, Store, StoreError};
+use super::permission::PermissionSettings;
+use super::policy::PermissionPolicy;
 use super::snapshot::{SessionState, Snapshot};
 pub use super::state::CrashBounds;
 use super::state::{Bounds, Machine};
 use crate::shutdown::Tasks;
 
-/// How often a place among the running agents is looked for.
-const PLACE_ATTEMPTS: usize = 16;
 /// Commands of callers that may wait for one session; further ones wait in their own tasks.
 const COMMAND_QUEUE: usize = 16;
 
@@ -28,16 +33,16 @@ pub struct SessionSettings {
     pub max_sessions: usize,
     /// How many agents may run at once.
     pub max_running: usize,
+    /// How many agents may be started at once.
+    pub max_starting: usize,
     /// Bytes of recent events kept in memory for each session.
     pub tail_bytes: usize,
     /// Bytes of live output passed on for each tool call.
     pub output_bytes: usize,
     /// Permission requests that may be pending in one session.
     pub pending_permissions: usize,
-    /// How long a permission request waits for an answer.
-    pub permission_timeout: Duration,
-    /// Whether the agent writes its plan without asking.
-    pub allow_plan_write: bool,
+    /// What decides permission requests.
+    pub permissions: Arc<PermissionSettings>,
     /// How long an agent may take to end by itself.
     pub end_grace: Duration,
     /// How long an agent may take to end a turn that is being stopped before it is killed.
@@ -63,6 +68,8 @@ pub struct NewSession {
     pub title: Option<String>,
     /// The caller's notes.
     pub metadata: BTreeMap<String, String>,
+    /// The session's own rules and terms, checked.
+    pub permission_policy: PermissionPolicy,
     /// How the agent is started.
     pub launch: LaunchSpec,
 }
@@ -92,16 +99,14 @@ struct Shared {
     launcher: Arc<dyn AgentLauncher>,
     settings: SessionSettings,
     tasks: Tasks,
+    audience: Audience,
     /// A standard mutex: held for a look-up or an insertion, never across an await.
     sessions: Mutex<HashMap<SessionId, SessionHandle>>,
     /// How many sessions have a task, for those who wait for their end.
     count: watch::Sender<usize>,
     /// One permit for each session that may be.
-    places: Arc<Semaphore>,
-    /// One permit for each agent that may run.
-    running: Arc<Semaphore>,
-    /// Told when an agent has become idle: those who wait for a place can have it let go.
-    idle: watch::Sender<()>,
+    room: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Registry {
@@ -114,12 +119,12 @@ impl Registry {
     ) -> Result<Self, StoreError> {
         let kept = store.all_sessions().await?;
         // More sessions may be kept than a lowered limit allows; none is lost, but none is added.
-        let places = Arc::new(Semaphore::new(settings.max_sessions.max(kept.len())));
-        let running = Arc::new(Semaphore::new(settings.max_running));
+        let room = Arc::new(Semaphore::new(settings.max_sessions.max(kept.len())));
+        let places = Places::new(settings.max_running, settings.max_starting);
         let sessions = Mutex::default();
         let count = watch::Sender::new(0);
-        let idle = watch::Sender::new(());
-        let shared = Shared { store, launcher, settings, tasks, sessions, count, places, running, idle };
+        let audience = Audience::default();
+        let shared = Shared { store, launcher, settings, tasks, audience, sessions, count, room, places };
         let registry = Self { shared: Arc::new(shared) };
         let mut closing = Vec::new();
         for (number, mut record, last_event_id) in kept {
@@ -129,9 +134,9 @@ impl Registry {
             {
                 *turn = whole;
             }
-            let place = Arc::clone(&registry.shared.places).try_acquire_owned().ok();
+            let place = Arc::clone(&registry.shared.room).try_acquire_owned().ok();
             let deleting = record.deleting;
-            let machine = Machine::restore(record, last_event_id, registry.bounds());
+            let machine = Machine::restore(record, last_event_id, registry.bounds(), registry.permissions());
             let (handle, actor) = registry.attach(machine, number, last_event_id, place);
             if !deleting {
                 closing.push(handle.status.clone());
@@ -151,64 +156,17 @@ impl Registry {
         if self.shared.tasks.soft().is_cancelled() {
             return Err(CreateError::Draining);
         }
-        let place = Arc::clone(&self.shared.places)
+        let place = Arc::clone(&self.shared.room)
             .try_acquire_owned()
             .map_err(|_| CreateError::AtCapacity("as many sessions exist as there may be (sessions.max)"))?;
-        let running = self.place_for_agent().await.ok_or(CreateError::AtCapacity(
-            "as many agents run as there may (sessions.max_running), and none is idle",
-        ))?;
+        let agents_place = self.place_for_agent().await.map_err(CreateError::AtCapacity)?;
         let record = first_record(new);
         let number = self.shared.store.create_session(record.clone()).await?;
-        let machine = Machine::new(record, self.bounds());
+        let machine = Machine::new(record, self.bounds(), self.permissions());
         let (handle, actor) = self.attach(machine, number, EventId(0), Some(place));
         self.lock().insert(handle.id(), handle.clone());
-        self.shared.tasks.spawn(actor.run_new(running));
+        self.shared.tasks.spawn(actor.run_new(agents_place));
         Ok(handle)
-    }
-
-    /// A place among the running agents: a free one, else the longest idle agent's, which is let go. `None` when all
-    /// are busy.
-    pub(super) async fn place_for_agent(&self) -> Option<OwnedSemaphorePermit> {
-        let mut asked = HashSet::new();
-        for _ in 0..PLACE_ATTEMPTS {
-            if let Ok(place) = Arc::clone(&self.shared.running).try_acquire_owned() {
-                return Some(place);
-            }
-            let idle = {
-                let sessions = self.lock();
-                let idle = sessions.values().filter(|session| !asked.contains(&session.id()));
-                let idle = idle.filter_map(|session| Some((session.idle_since()?, session)));
-                idle.min_by_key(|(since, _)| *since).map(|(_, session)| session.clone())
-            }?;
-            asked.insert(idle.id());
-            // It may refuse, being busy meanwhile, or another may be faster with the place: then the next one.
-            if let Err(refusal) = idle.hibernate().await {
-                tracing::debug!(%refusal, "an idle agent was not let go");
-            }
-        }
-        None
-    }
-
-    /// A place among the running agents, as soon as there is one.
-    pub(super) async fn wait_for_place(self) -> OwnedSemaphorePermit {
-        // Before the first look, so that an agent that becomes idle during it is not missed.
-        let mut idle = self.shared.idle.subscribe();
-        loop {
-            if let Some(place) = self.place_for_agent().await {
-                return place;
-            }
-            tokio::select! {
-                // Biased: a free place is better than another agent's.
-                biased;
-                Ok(place) = Arc::clone(&self.shared.running).acquire_owned() => return place,
-                _ = idle.changed() => {}
-            }
-        }
-    }
-
-    /// An agent has become idle.
-    pub(super) fn tell_idle(&self) {
-        self.shared.idle.send_replace(());
     }
 
     /// The session's task is over.
@@ -235,6 +193,12 @@ impl Registry {
         let mut count = self.shared.count.subscribe();
         // The sender is in this very structure.
         let _ = count.wait_for(|count| *count == 0).await;
+    }
+
+    /// Who reads the sessions' events, and so would see what an agent asks.
+    #[must_use]
+    pub fn audience(&self) -> &Audience {
+        &self.shared.audience
     }
 
     /// The store, for lists.
@@ -286,6 +250,7 @@ impl Registry {
             stop_grace: shared.settings.stop_grace,
             stop_until: None,
             deadlines: Deadlines::new(shared.settings.turn_duration),
+            look_again: None,
             waiting_patch: None,
             kept_since: None,
             broken: None,
@@ -297,13 +262,15 @@ impl Registry {
         (handle, actor)
     }
 
+    fn permissions(&self) -> Arc<PermissionSettings> {
+        Arc::clone(&self.shared.settings.permissions)
+    }
+
     fn bounds(&self) -> Bounds {
         let settings = &self.shared.settings;
         Bounds {
             output_bytes: settings.output_bytes,
             pending_permissions: settings.pending_permissions,
-            permission_timeout: settings.permission_timeout,
-            allow_plan_write: settings.allow_plan_write,
             turn_duration: settings.turn_duration,
             crash: settings.crash,
             queued_turns: settings.queued_turns,
@@ -317,7 +284,8 @@ impl Registry {
 }
 
 fn first_record(new: NewSession) -> SessionRecord {
-    let NewSession { owner, title, metadata, launch } = new;
-    let snapshot = Snapshot { title, metadata, ..Snapshot::new(owner, &launch, Timestamp::now()) };
+    let NewSession { owner, title, metadata, permission_policy, launch } = new;
+    let began = Snapshot::new(owner, &launch, Timestamp::now());
+    let snapshot = Snapshot { title, metadata, permission_policy, ..began };
     SessionRecord::new(snapshot, launch)
 }

@@ -10,6 +10,7 @@ use super::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, Slas
 use super::id::{EventId, SessionId, Timestamp};
 use super::permission::Permission;
 use super::plan::Plan;
+use super::policy::PermissionPolicy;
 use super::tool_call::ToolCall;
 use super::turn::{Cost, Turn};
 
@@ -75,7 +76,7 @@ pub struct AgentSummary {
     pub version: String,
     /// How gander talks to it: `stdio`.
     pub transport: String,
-    /// The mode it runs in.
+    /// The mode it runs in: stricter than the session's own where rules ask or reject.
     pub mode: String,
     /// Its own process id; null when none runs.
     pub pid: Option<u32>,
@@ -121,6 +122,9 @@ pub struct Snapshot {
     pub plan: Plan,
     /// What waits for an answer.
     pub pending_permissions: Vec<Permission>,
+    /// What the session's callers have set beside the gateway's own rules.
+    #[serde(default)]
+    pub permission_policy: PermissionPolicy,
     /// What runs or waits to.
     pub open_tool_calls: Vec<ToolCall>,
     /// Tokens and cost.
@@ -162,6 +166,7 @@ impl Snapshot {
             queued_turns: Vec::new(),
             plan: Plan::default(),
             pending_permissions: Vec::new(),
+            permission_policy: PermissionPolicy::default(),
             open_tool_calls: Vec::new(),
             usage: SessionUsage::default(),
             extensions: Vec::new(),

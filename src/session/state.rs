@@ -30,8 +30,11 @@ mod crash_loop;
 mod ending;
 mod from_agent;
 mod from_callers;
+mod judging;
 mod mode;
+mod permissions;
 mod queue;
+mod steer;
 mod step;
 mod stopping;
 mod tool_calls;
@@ -43,14 +46,17 @@ use self::crash_loop::CrashLoop;
 pub(super) use self::step::Step;
 use self::stopping::Stop;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::agent::{AgentCommand, AgentOption, LaunchError, Notice, ReplyToken};
+use self::permissions::PendingReply;
+use super::agent::{AgentCommand, LaunchError, Notice};
 use super::event::{EventBody, EventKind, SessionChange};
 use super::handle::Refusal;
 use super::id::{EventId, MessageId, PermissionId, TurnId};
 use super::log::{Change, SessionRecord};
-use super::permission::DecidedBy;
+use super::permission::{DecidedBy, PermissionSettings};
+use super::policy::Policy;
 use super::snapshot::{SessionState, Snapshot};
 use super::turn::{TurnError, TurnErrorClass, TurnState, TurnUsage};
 
@@ -68,8 +74,6 @@ const TURN_TEXT_BYTES: usize = 1024 * 1024;
 pub(super) struct Bounds {
     pub(super) output_bytes: usize,
     pub(super) pending_permissions: usize,
-    pub(super) permission_timeout: Duration,
-    pub(super) allow_plan_write: bool,
     /// How long a turn may take; zero: as long as it likes.
     pub(super) turn_duration: Duration,
     pub(super) crash: CrashBounds,
@@ -116,15 +120,10 @@ struct ToolCallNotes {
     truncated: bool,
     /// Whether its permission was refused.
     rejected: bool,
+    /// Whether another call has begun under the same id.
+    told_twice: bool,
     /// The turn it began in.
     turn: Option<TurnId>,
-}
-
-/// What it takes to answer a pending permission.
-#[derive(Debug)]
-struct PendingReply {
-    reply: ReplyToken,
-    options: Vec<AgentOption>,
 }
 
 /// A session's state and what may happen in it.
@@ -133,6 +132,9 @@ pub(super) struct Machine {
     /// What is kept, and nearly all that callers see. Its `last_event_id` counts every event as it is made.
     record: SessionRecord,
     bounds: Bounds,
+    permissions: Arc<PermissionSettings>,
+    /// The gateway's rules with the session's own.
+    policy: Policy,
     phase: Phase,
     /// Why the running turn is being stopped.
     stop: Option<Stop>,
@@ -148,6 +150,8 @@ pub(super) struct Machine {
     tool_notes: HashMap<String, ToolCallNotes>,
     /// Calls of the running turn that have ended: what the agent still says about them begins nothing anew.
     ended_calls: HashSet<String>,
+    /// What the agent is asked to take for the running turn.
+    asked_steers: Vec<steer::Asked>,
     replies: HashMap<PermissionId, PendingReply>,
     /// The state last told.
     told: Option<(SessionState, Option<String>)>,
@@ -155,10 +159,12 @@ pub(super) struct Machine {
 
 impl Machine {
     /// A new session.
-    pub(super) fn new(record: SessionRecord, bounds: Bounds) -> Self {
+    pub(super) fn new(record: SessionRecord, bounds: Bounds, permissions: Arc<PermissionSettings>) -> Self {
         Self {
+            policy: Policy::new(&permissions.policy, &record.snapshot.permission_policy),
             record,
             bounds,
+            permissions,
             phase: Phase::Starting,
             stop: None,
             crash_loop: CrashLoop::default(),
@@ -169,14 +175,20 @@ impl Machine {
             turn_usage: None,
             tool_notes: HashMap::new(),
             ended_calls: HashSet::new(),
+            asked_steers: Vec::new(),
             replies: HashMap::new(),
             told: None,
         }
     }
 
     /// A session as an earlier run left it, its running turn with its prompt. [`Machine::gateway_restarted`] is next.
-    pub(super) fn restore(record: SessionRecord, last_event_id: EventId, bounds: Bounds) -> Self {
-        let mut machine = Self::new(record, bounds);
+    pub(super) fn restore(
+        record: SessionRecord,
+        last_event_id: EventId,
+        bounds: Bounds,
+        permissions: Arc<PermissionSettings>,
+    ) -> Self {
+        let mut machine = Self::new(record, bounds, permissions);
         machine.record.snapshot.last_event_id = last_event_id;
         machine.told = Some((machine.record.snapshot.state, machine.record.snapshot.state_reason.clone()));
         machine.phase = match machine.record.snapshot.state {
@@ -300,6 +312,7 @@ impl Machine {
             mode: Some(snapshot.mode),
             provider: snapshot.provider.clone(),
             model: snapshot.model.clone(),
+            permission_policy: Some(snapshot.permission_policy.clone()),
             by: Some(snapshot.owner.clone()),
             ..SessionChange::default()
         };

@@ -40,10 +40,16 @@ pub(crate) fn write_tokens(dir: &Path, callers: &[(&str, &[&str])]) {
 
 /// A gander on the fake agent with these callers. Its own requests are those of the first.
 pub(crate) async fn gander_of(callers: &[(&str, &[&str])]) -> Gander {
+    gander_with(callers, "").await
+}
+
+/// The same with more configuration (TOML).
+pub(crate) async fn gander_with(callers: &[(&str, &[&str])], toml: &str) -> Gander {
     let dir = Arc::new(tempfile::tempdir().unwrap());
     write_tokens(dir.path(), callers);
     let file = dir.path().join("tokens.toml").to_str().unwrap().to_owned();
-    let mut gander = Setup::fake().dir(dir).env("GANDER_AUTH__TOKENS_FILE", &file).start().await;
+    let setup = Setup::fake().config(toml).dir(dir).env("GANDER_AUTH__TOKENS_FILE", &file);
+    let mut gander = setup.start().await;
     gander.token = token(callers[0].0);
     gander
 }
@@ -116,13 +122,15 @@ impl Call {
             .path
             .replace("{session_id}", session)
             .replace("{turn_id}", turn)
-            .replace("{permission_id}", permission);
+            .replace("{permission_id}", permission)
+            .replace("{grant_id}", permission);
         assert!(!path.contains('{'), "{path}: say here what this stands for");
         // A new call whose body cannot be empty needs one here: without, it is refused for its body.
         let body = match self.id.as_str() {
             "createTurn" => json!({"prompt": "echo stolen"}),
             "updateSession" => json!({"title": "stolen"}),
             "answerPermission" => json!({"decision": "allow"}),
+            "explainPermission" => json!({"tool": "shell", "input": {}}),
             _ => json!({}),
         };
         let request = gander.request_as(&token(name), self.method.clone(), &path);
@@ -131,8 +139,9 @@ impl Call {
 
     /// The role that it takes.
     fn role(&self) -> &'static str {
-        match (&self.method, self.path.contains("/permissions")) {
+        match (&self.method, self.path.contains("/permission")) {
             (&Method::GET, _) => "read",
+            _ if ["explainPermission", "createStreamTicket"].contains(&self.id.as_str()) => "read",
             (_, true) => "approve",
             _ => "prompt",
         }

@@ -2,11 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{Gander, Session, Setup, offered_tools, real_goose, refusal, script, text};
+use crate::support::{
+    Gander, Session, Setup, answer, offered_tools, only, real_goose, refusal, script, text, until_async,
+};
 
 /// goose 1.52's extensions: name, on by default, needs a shared home.
 const TABLE: [(&str, bool, bool); 17] = [
@@ -168,5 +171,107 @@ async fn a_goose_that_does_not_list_its_extensions_holds_nothing_up() {
     assert_eq!(gander.descendants(), Vec::<u32>::new());
     assert_eq!(std::fs::read_dir(gander.storage().join("homes")).unwrap().count(), 0);
     gander.session(&json!({})).await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_shell_a_session_has_none_and_cannot_get_one() {
+    // The gateway's own list has what could bring it back.
+    let config = "[goose]\nbuiltins = [\"todo\", \"extensionmanager\"]";
+    let gander = Setup::real().config(config).start().await;
+    let without = gander.session(&json!({"mode": "auto", "disabled_extensions": ["developer"]})).await;
+    let beside = gander.session(&json!({"mode": "auto"})).await;
+    let attempt = script(&json!([
+        [{"call": {"tool": "extensionmanager__manage_extensions",
+            "input": {"action": "enable", "extension_name": "developer"}}}],
+        [{"call": {"tool": "shell", "input": {"command": "touch got-in"}}}],
+        [{"text": "done"}],
+    ]));
+    let got_in = |session: &Session<'_>| Path::new(&text(&session.snapshot["cwd"])).join("got-in").exists();
+
+    without.turn(&attempt).await;
+    assert!(!got_in(&without));
+    for call in gander.model.requests() {
+        let tools = offered_tools(&call);
+        assert!(!tools.iter().any(|tool| tool == "shell" || tool.contains("manage_extensions")), "{tools:?}");
+    }
+    let log = without.log().await;
+    let ends = log.iter().filter(|event| event.kind() == "tool_call.finished");
+    let ends: Vec<&Value> = ends.map(|event| &event.data["tool_call"]["status"]).collect();
+    assert_eq!(ends, ["failed", "failed"]);
+    assert!(!loaded(&without.now().await).contains(&"developer".into()));
+
+    beside.turn(&attempt).await;
+    assert!(got_in(&beside));
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn what_goose_does_not_know_is_told_and_can_be_required() {
+    let gander = Setup::real().config("[goose]\nextra_extensions = [\"tomorrow\"]").start().await;
+    let session = gander.session(&json!({"builtins": "todo, tomorrow"})).await;
+    let extensions = session.snapshot["extensions"].as_array().unwrap();
+    let entry = extensions.iter().find(|one| one["name"] == "tomorrow").unwrap();
+    assert_eq!(entry["loaded"], false);
+    assert!(text(&entry["error"]).contains("Unknown extension: tomorrow"), "{entry}");
+    let log = session.log().await;
+    let told = &only(&log, "notice").data;
+    assert_eq!(told["code"], "extension-failed");
+    assert!(text(&told["message"]).contains("tomorrow"));
+    assert_eq!(session.turn(&script(&json!([[{"text": "it runs"}]]))).await["text"], "it runs");
+    let warned =
+        |line: &str| line.contains("WARN") && line.contains("tomorrow") && line.contains(&session.id);
+    assert!(gander.log().lines().any(warned), "{}", gander.log());
+
+    // Required, its being missing fails the create, and nothing is left.
+    let body = json!({"builtins": ["todo", "tomorrow"], "require_extensions": ["TODO", "tomorrow", "skills", "web"]});
+    let create = || gander.request(Method::POST, "/v1/sessions");
+    let problem = refusal(create().json(&body), 424, "extension-required").await;
+    let missing = problem["extensions"].as_array().unwrap();
+    let names: Vec<&str> = missing.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["tomorrow", "web"], "{problem}");
+    assert!(text(&missing[0]["error"]).contains("Unknown extension"), "{problem}");
+    assert_eq!(gander.get("/v1/sessions").await["sessions"].as_array().unwrap().len(), 1);
+    // What is switched off cannot be there; goose is not even started.
+    let body = json!({"disabled_extensions": ["developer"], "require_extensions": ["developer"]});
+    let problem = refusal(create().json(&body), 424, "extension-required").await;
+    assert_eq!(problem["extensions"][0]["error"], "it is switched off");
+    // Who does not wait is told by the session's state.
+    let body = json!({"require_extensions": ["web"]});
+    let started = answer(create().header("prefer", "respond-async").json(&body), StatusCode::ACCEPTED).await;
+    let failed = Session { gander: &gander, id: text(&started["id"]), snapshot: started };
+    until_async("it has failed", || async { failed.now().await["state"] == "failed" }).await;
+    assert!(text(&failed.now().await["state_reason"]).contains("web"), "{}", failed.now().await);
+    let body = json!({"builtins": "extensionmanager", "require_extensions": "developer, Extension_Manager"});
+    assert_eq!(gander.session(&body).await.snapshot["state"], "idle");
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn a_required_extension_is_required_on_waking_too() {
+    let gander = Setup::fake().start().await;
+    let session = gander.session(&json!({"builtins": ["todo"], "require_extensions": ["todo"]})).await;
+    let (id, dir) = (session.id.clone(), Arc::clone(&gander.dir));
+    gander.stop().await;
+    let again = || Setup::fake().dir(Arc::clone(&dir));
+    let gander = again().env("GANDER_GOOSE__ENV__FAKE_AGENT_LOAD", "no-extension-results").start().await;
+    let session = Session { gander: &gander, id: id.clone(), snapshot: Value::Null };
+    let turn = session.turn("echo anybody there?").await;
+    assert_eq!((&turn["state"], &turn["error"]["class"]), (&json!("failed"), &json!("start_failed")));
+    assert!(text(&turn["error"]["message"]).contains("todo"), "{turn}");
+    assert_eq!(session.now().await["state"], "failed");
+    gander.stop().await;
+    let gander = again().start().await;
+    let session = Session { gander: &gander, id, snapshot: Value::Null };
+    assert_eq!(session.turn("echo again").await["text"], "again");
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_configuration_sets_no_caller_changes() {
+    let gander = Setup::real().config("[goose.env]\nGOOSE_MAX_TURNS = 1").start().await;
+    let session = gander.session(&json!({"mode": "auto", "env": {"GOOSE_MAX_TURNS": "40"}})).await;
+    let replies = json!([[{"call": {"tool": "tree", "input": {"path": "."}}}], [{"text": "Done."}]]);
+    assert_eq!(session.turn(&script(&replies)).await["stop_reason"], "max_turn_requests");
     gander.stop().await;
 }

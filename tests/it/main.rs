@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
 mod architecture;
+mod backup;
 mod callers;
 mod command_line;
 mod connections;
@@ -12,6 +13,7 @@ mod extensions;
 mod floor;
 mod hostile;
 mod idempotency;
+mod inbox;
 mod openapi;
 mod outcomes;
 mod permissions;
@@ -22,7 +24,10 @@ mod queue;
 mod reads;
 mod replay;
 mod restart;
+mod service;
 mod sessions;
+mod starts;
+mod steer;
 mod stopping;
 mod storage;
 mod tickets;

@@ -115,8 +115,11 @@ async fn the_document_is_served_and_lists_every_route_of_the_router_and_no_other
 
     // Their methods, from the router itself: it tells them when asked with one that no route has.
     for (path, item) in document["paths"].as_object().unwrap() {
-        let path =
-            path.replace("{session_id}", "a").replace("{turn_id}", "b").replace("{permission_id}", "c");
+        let path = path
+            .replace("{session_id}", "a")
+            .replace("{turn_id}", "b")
+            .replace("{permission_id}", "c")
+            .replace("{grant_id}", "d");
         let put = gander.request(Method::PUT, &path).send().await.unwrap();
         assert_eq!(put.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
         let allow = put.headers()["allow"].to_str().unwrap().to_ascii_lowercase();

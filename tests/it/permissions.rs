@@ -1,6 +1,9 @@
 //! Tool calls and what goose asks before them, on the real goose.
 
 mod cancel;
+mod grants;
+mod policy;
+mod unseen;
 
 use std::path::Path;
 
@@ -56,7 +59,7 @@ async fn in_approve_nothing_runs_before_the_answer() {
     assert_eq!((&call["input"]["command"], &call["cwd"]), (&json!(command), &json!(cwd)));
     let options = permission["options"].as_array().unwrap();
     let kinds_offered: Vec<&Value> = options.iter().map(|option| &option["kind"]).collect();
-    assert_eq!(kinds_offered, ["allow_once", "reject_once"]);
+    assert_eq!(kinds_offered, ["allow_always", "allow_once", "reject_once", "reject_always"]);
     assert!(options.iter().all(|option| option["id"].is_string() && option["name"].is_string()));
     assert!(text(&permission["requested_at"]) < text(&permission["expires_at"]));
     assert_eq!(permission["outcome"], Value::Null);
@@ -274,7 +277,7 @@ async fn exactly_one_answer_wins() {
     let mut events = session.events_with("?after=latest").await;
     let (_, permission) = until_asked(&session, &mut events, &shell("echo ran >> runs")).await;
     let path = answer_path(&session, &permission);
-    let answers = join_all((0..20).map(|caller| {
+    let answers = join_all((0..100).map(|caller| {
         let decision = if caller % 2 == 0 { "allow" } else { "reject" };
         let body = json!({"decision": decision, "reason": format!("caller {caller}")});
         let request = gander.request(Method::POST, &path).json(&body);

@@ -307,9 +307,10 @@ async fn a_callers_variables_reach_goose_if_they_are_allowed() {
     let replies = json!([[{"call": {"tool": "tree", "input": {"path": "."}}}], [{"text": "Done."}]]);
     let turn = session.turn(&script(&replies)).await;
     assert_eq!(turn["stop_reason"], "max_turn_requests", "{turn}");
-    for name in ["OPENAI_HOST", "GOOSE_MODE", "PATH", "GOOSE_PATH_ROOT"] {
+    for name in ["OPENAI_HOST", "OPENAI_API_KEY", "GOOSE_MODE", "PATH", "LD_PRELOAD", "GOOSE_PATH_ROOT"] {
         let problem = refusal(create(&gander, &json!({"env": {name: "x"}})), 422, "invalid-request").await;
         assert_eq!(problem["errors"][0]["pointer"], format!("/env/{name}"));
+        assert!(text(&problem["errors"][0]["detail"]).starts_with(name), "{problem}");
     }
     assert_eq!(gander.get("/v1/sessions").await["sessions"].as_array().unwrap().len(), 1);
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::acp::rpc::RpcError;
 use crate::acp::stdio::Redactor;
-use crate::session::agent::{AgentFailure, ReplyToken};
+use crate::session::agent::{AgentEvent, AgentFailure, ReplyToken};
 use crate::session::id::TurnId;
 use crate::session::turn::TurnErrorClass;
 
@@ -25,7 +25,6 @@ const AUTH_REQUIRED: i64 = -32000;
 pub(super) type RequestAnswer = oneshot::Sender<Result<Box<RawValue>, AgentFailure>>;
 
 /// Who gets the answer to a request.
-#[derive(Debug)]
 pub(super) enum Pending {
     /// The core, as an event.
     Prompt(TurnId),
@@ -33,9 +32,11 @@ pub(super) enum Pending {
     Load(oneshot::Sender<Result<Box<RawValue>, AgentFailure>>),
     /// Whoever waits for it.
     Request(RequestAnswer),
+    /// Whoever waits for it, and, when it is a success, the core as this event.
+    Told { answer: RequestAnswer, event: Box<dyn FnOnce(&RawValue) -> AgentEvent + Send> },
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct State {
     /// The last id given to a request. Ids are gander's own and never given twice.
     last_id: u64,
@@ -96,9 +97,12 @@ impl State {
         self.ended = Some(failure.clone());
         self.held.clear();
         for (_, pending) in self.pending.drain() {
-            if let Pending::Request(answer) | Pending::Load(answer) = pending {
-                // Whoever asked may have gone meanwhile.
-                let _ = answer.send(Err(failure.clone()));
+            match pending {
+                Pending::Request(answer) | Pending::Load(answer) | Pending::Told { answer, .. } => {
+                    // Whoever asked may have gone meanwhile.
+                    let _ = answer.send(Err(failure.clone()));
+                }
+                Pending::Prompt(_) => {}
             }
         }
     }

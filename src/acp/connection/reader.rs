@@ -282,6 +282,12 @@ impl Inbox {
                 self.connection.replaying.store(false, Ordering::Release);
                 self.answers.push((answer, outcome.map(ToOwned::to_owned)));
             }
+            Some(Pending::Told { answer, event }) => {
+                if let Ok(reply) = outcome {
+                    self.emit(event(reply));
+                }
+                self.answers.push((answer, outcome.map(ToOwned::to_owned)));
+            }
             Some(Pending::Request(answer)) => self.answers.push((answer, outcome.map(ToOwned::to_owned))),
             Some(Pending::Prompt(turn)) => {
                 let result = outcome.and_then(|result| {

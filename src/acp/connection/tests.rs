@@ -8,6 +8,7 @@ use super::*;
 use crate::session::agent::{AgentEvent, Mode, Notice, NoticeLevel};
 use crate::session::id::TurnId;
 
+mod answers;
 mod ends;
 mod limits;
 
@@ -250,28 +251,6 @@ async fn a_new_session_tells_what_the_agent_says_of_it() {
 }
 
 #[tokio::test]
-async fn answers_out_of_order_reach_their_requests() {
-    let mut peer = Peer::with_session(Limits::default()).await;
-    let (first, second) = (peer.set_mode(Mode::Chat), peer.set_mode(Mode::Auto));
-    let (one, two) = (peer.sent().await, peer.sent().await);
-    assert_eq!(one["params"], json!({"sessionId": "s", "modeId": "chat"}));
-    // To nothing that is open, of a type that gander does not use, for the second, twice, for the first.
-    for (id, error) in [
-        (json!(4711), "unknown"),
-        (json!(null), "null"),
-        (json!(two["id"].to_string()), "text"),
-        (two["id"].clone(), "second"),
-        (two["id"].clone(), "again"),
-        (one["id"].clone(), "first"),
-    ] {
-        peer.say(&json!({"id": id, "error": {"code": -32602, "message": error}})).await;
-    }
-    assert_eq!(first.await.unwrap().unwrap_err().message, "first");
-    let failure = second.await.unwrap().unwrap_err();
-    assert_eq!((failure.message.as_str(), failure.code), ("second", Some(-32602)));
-}
-
-#[tokio::test]
 async fn a_prompt_ends_after_what_it_brought() {
     let mut peer = Peer::with_session(Limits::default()).await;
     for (outcome, expected) in [
@@ -330,25 +309,6 @@ async fn settings_and_cancel_are_sent() {
     assert_eq!(request["params"], json!({"sessionId": "s", "configId": "model", "value": "m"}));
     peer.say(&json!({"id": request["id"], "result": {"configOptions": []}})).await;
     assert_eq!(answer.await.unwrap(), Ok(Vec::new()));
-}
-
-#[tokio::test]
-async fn an_answer_comes_behind_the_events_before_it() {
-    let mut peer = Peer::open_with(Limits::default(), 1 << 16, 1);
-    peer.start_session().await;
-    let mut answer = peer.set_mode(Mode::Chat);
-    let request = peer.sent().await;
-    peer.update("fills the queue").await;
-    tokio::task::yield_now().await;
-    let reply = json!({"id": request["id"], "result": {}});
-    peer.write(format!("{}\n{reply}\n", chunk("s", "before the answer")).as_bytes()).await;
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
-    assert!(answer.try_recv().is_err(), "told ahead of an event");
-    assert_eq!(peer.text().await, "fills the queue");
-    assert_eq!(answer.await.unwrap(), Ok(()));
-    assert_eq!(peer.text().await, "before the answer");
 }
 
 #[tokio::test]

@@ -95,10 +95,6 @@ fn what_is_not_known_goes_on_as_it_came() {
 #[test]
 fn what_says_nothing_to_callers_is_silent() {
     assert_eq!(
-        update_events(r#"{"sessionUpdate":"session_info_update","_meta":{"goose":{"activeRunId":"r"}}}"#),
-        []
-    );
-    assert_eq!(
         update_events(r#"{"sessionUpdate":"session_info_update","updatedAt":"2026-11-30T13:44:48Z"}"#),
         []
     );
@@ -249,7 +245,12 @@ fn plans_titles_modes_commands_and_settings() {
     assert_eq!(update_events(odd), [AgentEvent::PlanUpdated(entries), unknown(odd)]);
 
     let title = r#"{"sessionUpdate":"session_info_update","title":"T","_meta":{"messageCount":3}}"#;
-    assert_eq!(update_events(title), [AgentEvent::TitleChanged("T".to_owned())]);
+    assert_eq!(
+        update_events(title),
+        [AgentEvent::TitleChanged("T".to_owned()), AgentEvent::SessionMeta(json!({"messageCount": 3}))]
+    );
+    let run = r#"{"sessionUpdate":"session_info_update","_meta":{"goose":{"activeRunId":"r"}}}"#;
+    assert_eq!(update_events(run), [AgentEvent::SessionMeta(json!({"goose": {"activeRunId": "r"}}))]);
     let mode = r#"{"sessionUpdate":"current_mode_update","currentModeId":"new_mode"}"#;
     assert_eq!(update_events(mode), [AgentEvent::ModeChanged("new_mode".to_owned())]);
     let commands = r#"{"sessionUpdate":"available_commands_update","availableCommands":[{"name":"a","description":"A"},{}]}"#;

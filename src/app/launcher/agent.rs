@@ -5,18 +5,23 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::guard::Guard;
 use crate::acp::{Connection, NewSession, StderrTail};
 use crate::goose::belonging;
+use crate::goose::steer::{self, ActiveRun, SteerParams};
 use crate::mcp_proxy::McpProxy;
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
     Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Mode,
-    Notice, Sweep, Unfit,
+    Notice, SteerFailure, Sweep, Unfit,
 };
+use crate::session::id::{MessageId, TurnId};
 use crate::session::turn::TurnErrorClass;
+use crate::shutdown::Tasks;
 
 /// A running goose.
 pub(super) struct GooseAgent {
@@ -27,14 +32,26 @@ pub(super) struct GooseAgent {
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
     mark: Arc<Mutex<DescendantSnapshot>>,
     guard: Arc<Guard>,
+    /// The run of the turn.
+    run: ActiveRun,
+    tasks: Tasks,
     /// What it reaches some of its tool servers through.
     _proxy: Option<McpProxy>,
 }
 
+/// How long goose may take from a prompt to naming its run, which it does at once.
+const RUN_PATIENCE: Duration = Duration::from_secs(10);
+
 impl GooseAgent {
-    pub(super) fn new(connection: Arc<Connection>, control: ChildControl, guard: Arc<Guard>) -> Self {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        control: ChildControl,
+        guard: Arc<Guard>,
+        run: ActiveRun,
+        tasks: Tasks,
+    ) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, control, at_start, mark: Arc::default(), guard, _proxy: None }
+        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, _proxy: None }
     }
 
     /// Keeps the proxy for as long as goose.
@@ -47,6 +64,29 @@ impl GooseAgent {
         self.at_start = self.control.snapshot().await;
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = self.at_start.clone();
     }
+
+    /// Puts words into the running turn, as soon as goose has named its run.
+    fn steer(
+        &self,
+        turn: TurnId,
+        message: MessageId,
+        prompt: Vec<Value>,
+        done: oneshot::Sender<Result<(), SteerFailure>>,
+    ) {
+        let (connection, run) = (Arc::clone(&self.connection), self.run.clone());
+        self.tasks.spawn(async move {
+            let asked = async {
+                let named = tokio::time::timeout(RUN_PATIENCE, run.of(turn)).await;
+                let expected_run_id = named.unwrap_or(Err(SteerFailure::NotBegun))?;
+                let session_id = connection.session().ok_or(SteerFailure::NotBegun)?.to_owned();
+                let params = SteerParams { session_id, expected_run_id, prompt };
+                let taken = move |answer: &RawValue| steer::taken(message, answer);
+                connection.request_told(steer::METHOD, &params, taken).await.map_err(steer::refused)
+            };
+            // Whoever asked may have gone meanwhile.
+            let _ = done.send(asked.await);
+        });
+    }
 }
 
 /// An agent that nobody holds, or whose start fails halfway, must not run on: the reader would keep it.
@@ -58,6 +98,14 @@ impl Drop for GooseAgent {
 
 impl Agent for GooseAgent {
     fn send(&self, command: AgentCommand) -> Result<(), AgentGone> {
+        match command {
+            AgentCommand::Steer { turn, message, content, done } => {
+                self.steer(turn, message, content, done);
+                return Ok(());
+            }
+            AgentCommand::Prompt { turn, .. } => self.run.begin(turn),
+            _ => {}
+        }
         self.connection.send(command)
     }
 

@@ -107,15 +107,11 @@ impl GooseLauncher {
     async fn ask_listing(&self, program: PathBuf) -> Listing {
         // Like a session's, so that it lists what a session gets; one that is left over goes at the next start.
         let home = self.shared.settings.homes.join(SessionId::new().to_string());
-        let limit = TIMEOUT.min(self.shared.settings.start_timeout);
-        let asked = tokio::time::timeout(limit, self.ask_in(program, &home)).await;
+        let listing = self.ask_in(program, &home).await;
         let removed = self.shared.tasks.spawn_blocking(move || home::remove(&home)).await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(%error, "a goose home is left");
         }
-        let listing = asked.unwrap_or_else(|_| {
-            Err(format!("goose did not list its extensions within {}", humantime::format_duration(limit)))
-        });
         if let Err(reason) = &listing {
             tracing::warn!(reason, "goose's extensions are unknown");
         }
@@ -151,10 +147,15 @@ impl GooseLauncher {
         let control = child.control();
         drop(child.stdin);
         let mut output = Vec::new();
-        let read = child.stdout.take(OUTPUT_BYTES).read_to_end(&mut output).await;
+        let limit = TIMEOUT.min(settings.start_timeout);
+        let read =
+            tokio::time::timeout(limit, child.stdout.take(OUTPUT_BYTES).read_to_end(&mut output)).await;
+        // Its home is removed next.
         control.kill();
         control.exited().await;
-        read.map_err(|_| "goose's answer could not be read".to_owned())?;
+        let in_time =
+            || format!("goose did not list its extensions within {}", humantime::format_duration(limit));
+        read.map_err(|_| in_time())?.map_err(|_| "goose's answer could not be read".to_owned())?;
         let listed = listing::parse(&String::from_utf8_lossy(&output)).map_err(|error| error.to_string())?;
         Ok(listed.into())
     }

@@ -5,11 +5,13 @@ use std::io;
 
 use tokio::sync::OnceCell;
 
+use super::{GooseLauncher, not_made};
 use crate::acp::{NewSession, Redactor};
+use crate::goose::launch::Launch;
 use crate::goose::servers::{Resolved, Servers, ToolServer};
 use crate::mcp_proxy::{McpProxy, ProxiedServer, ProxyClient, ProxyError};
 use crate::session::agent::servers::{McpServer, McpTransport};
-use crate::session::agent::{LaunchSpec, Notice, NoticeLevel};
+use crate::session::agent::{LaunchError, LaunchSpec, Notice, NoticeLevel};
 use crate::shutdown::Tasks;
 
 /// No program, on every system.
@@ -40,6 +42,25 @@ impl Proxies {
     }
 }
 
+impl GooseLauncher {
+    /// The session's tool servers as the configuration has them now, and what `launch` needs for them.
+    pub(super) async fn servers_for(
+        &self,
+        spec: &LaunchSpec,
+        launch: &mut Launch,
+    ) -> Result<SessionServers, LaunchError> {
+        let opened = SessionServers::open(spec, self.servers(), &self.shared.proxies).await;
+        let servers = opened.map_err(|error| {
+            tracing::error!(%error, "a session's tool servers cannot be reached");
+            not_made("the session's tool servers cannot be reached", &error)
+        })?;
+        if servers.proxy.is_some() {
+            launch.reach_loopback_directly();
+        }
+        Ok(servers)
+    }
+}
+
 /// The tool servers that a session's goose is started with.
 pub(super) struct SessionServers {
     /// As goose is told of them.
@@ -53,12 +74,7 @@ pub(super) struct SessionServers {
 }
 
 impl SessionServers {
-    /// The session's servers as the configuration has them now.
-    pub(super) async fn open(
-        spec: &LaunchSpec,
-        configured: &Servers,
-        proxies: &Proxies,
-    ) -> Result<Self, ProxyError> {
+    async fn open(spec: &LaunchSpec, configured: &Servers, proxies: &Proxies) -> Result<Self, ProxyError> {
         let Resolved { servers, left_out } = configured.resolve(&spec.mcp_servers);
         let secrets = servers.iter().flat_map(|found| secrets(&found.server)).collect();
         let mut told: Vec<McpServer> = Vec::new();

@@ -297,6 +297,13 @@ fn nothing_that_leaks_or_opens_can_be_left_to_callers() {
         "HTTPS_PROXY",
         "https_proxy",
         "GITHUB_TOKEN",
+        "GOOSE_DISABLE_KEYRING",
+        "OPENAI_BASE_PATH",
+        "GOOSE_MOIM_MESSAGE_FILE",
+        "GOOSE_CA_CERT_PATHS",
+        "CODEX_COMMAND",
+        "XDG_CONFIG_HOME",
+        "GIT_SSH_COMMAND",
     ] {
         assert_eq!(
             variable_error("GANDER_GOOSE__CALLER_ENV", &format!("GOOSE_MAX_TURNS,{name}")),

@@ -147,6 +147,7 @@ fn is_aside(event: &AgentEvent) -> bool {
             | AgentEvent::ModeChanged(_)
             | AgentEvent::ConfigOptionsUpdated(_)
             | AgentEvent::Notice(_)
+            | AgentEvent::Steered { .. }
             | AgentEvent::Unknown(_)
     )
 }

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::session::agent::{AgentFailure, AgentOption, Notice, NoticeLevel, ReplyToken};
+use crate::session::agent::{AgentExit, AgentFailure, AgentOption, Notice, NoticeLevel, ReplyToken};
 use crate::session::id::TurnId;
 
 fn filtered(updates: &mut GooseUpdates, events: impl IntoIterator<Item = AgentEvent>) -> AgentEvents {
@@ -291,4 +291,23 @@ fn compaction_has_its_own_code() {
     );
     assert_eq!(in_auto([notice("agent-status", "hello")]), [notice("agent-status", "hello")]);
     assert_eq!(in_auto([notice("update-dropped", "compact")]), [notice("update-dropped", "compact")]);
+}
+
+#[tokio::test]
+async fn the_run_of_a_turn_is_heard_and_not_passed_on() {
+    let mut updates = GooseUpdates::new(Mode::Auto);
+    let (run, turn) = (updates.run(), TurnId::new());
+    run.begin(turn);
+    let meta = |id: Value| AgentEvent::SessionMeta(json!({"goose": {"activeRunId": id}}));
+    assert_eq!(filtered(&mut updates, [meta(json!("run_1"))]), []);
+    assert_eq!(run.of(turn).await, Ok("run_1".to_owned()));
+    let finished = AgentEvent::PromptFinished { turn, result: Ok("end_turn".to_owned()) };
+    assert_eq!(filtered(&mut updates, [finished.clone()]), [finished]);
+    assert!(run.of(turn).await.is_err());
+    run.begin(turn);
+    filtered(&mut updates, [meta(json!("run_2"))]);
+    let exit =
+        AgentExit { how: "signal 9".into(), stderr_tail: String::new(), class: TurnErrorClass::AgentExited };
+    filtered(&mut updates, [AgentEvent::Exited(exit)]);
+    assert!(run.of(turn).await.is_err(), "nobody waits for a goose that is gone");
 }

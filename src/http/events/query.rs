@@ -29,8 +29,8 @@ pub struct EventsQuery {
     pub(super) after: Option<String>,
     /// Streams only. `false`: end with the last event there is now. Default `true`.
     follow: Option<bool>,
-    /// Only these types, separated by commas.
-    #[param(example = "turn.completed,permission.requested")]
+    /// Only these types, separated by commas; `permission.*` stands for every type that begins so.
+    #[param(example = "turn.completed,permission.*")]
     types: Option<String>,
     /// Server-sent events only. `false`: without the `event:` field, for `EventSource.onmessage`. Default `true`.
     named: Option<bool>,
@@ -136,6 +136,15 @@ pub(in crate::http) fn event_id(text: &str) -> Option<Start> {
 fn event_kinds(names: &str) -> Result<EventKinds, Problem> {
     let mut kinds = EventKinds::default();
     for name in names.split(',').map(str::trim) {
+        let family = name.strip_suffix('*').filter(|family| family.len() > 1 && family.ends_with('.'));
+        if let Some(family) = family {
+            let mut found = EventKind::ALL.iter().filter(|kind| kind.as_str().starts_with(family)).peekable();
+            if found.peek().is_none() {
+                return Err(malformed(format!("in the query: types: no event type begins with {family:?}")));
+            }
+            found.for_each(|kind| kinds.insert(*kind));
+            continue;
+        }
         match EventKind::from_name(name) {
             Some(kind) => kinds.insert(kind),
             // They are sent in any case, being about the stream.
@@ -222,7 +231,22 @@ mod tests {
             let wanted = [EventKind::PlanUpdated, EventKind::Notice].contains(kind);
             assert_eq!(kinds.contains(*kind), wanted, "{kind:?}");
         }
-        for bad in ["types=", "types=plan.updated,", "types=plan", "types=plan.updated,nonsense"] {
+        let kinds = query("types=permission.*,notice").selection().unwrap().kinds.unwrap();
+        for kind in EventKind::ALL {
+            let wanted = kind.as_str().starts_with("permission.") || *kind == EventKind::Notice;
+            assert_eq!(kinds.contains(*kind), wanted, "{kind:?}");
+        }
+        for bad in [
+            "types=",
+            "types=plan.updated,",
+            "types=plan",
+            "types=plan.updated,nonsense",
+            "types=*",
+            "types=.*",
+            "types=permission*",
+            "types=nonsense.*",
+            "types=permission.re*",
+        ] {
             assert_eq!(query(bad).selection().unwrap_err().code(), Code::MalformedRequest, "{bad}");
         }
         assert_eq!(query("").selection().unwrap(), Selection::default());

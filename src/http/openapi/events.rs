@@ -14,7 +14,7 @@ use crate::session::permission::Permission;
 use crate::session::plan::Plan;
 use crate::session::snapshot::{SessionState, SessionUsage};
 use crate::session::tool_call::ToolCall;
-use crate::session::turn::Turn;
+use crate::session::turn::{Prompt, Turn};
 
 /// Adds the events' schemas. What they refer to has to be among the document's schemas.
 pub(super) struct EventSchemas;
@@ -95,6 +95,14 @@ fn body(kind: EventKind, event: ObjectBuilder) -> ObjectBuilder {
         | EventKind::TurnInterrupted => {
             let by = described(of_type(Type::String), "The caller who caused it, if one did.");
             with(event, "turn", reference::<Turn>()).property("by", by)
+        }
+        EventKind::TurnSteered => {
+            let event = with(event, "turn", reference::<Turn>());
+            let message = formatted(KnownFormat::Uuid)
+                .description(Some("The id of the `message.user` that comes when the agent uses the words."));
+            let event = with(event, "message_id", message);
+            let event = with(event, "prompt", reference::<Prompt>());
+            with(event, "by", described(of_type(Type::String), "The caller whose words they are."))
         }
         EventKind::MessageDelta | EventKind::ThoughtDelta | EventKind::MessageUser => {
             let message = formatted(KnownFormat::Uuid)

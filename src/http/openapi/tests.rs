@@ -7,7 +7,7 @@ use crate::session::event::{EventBody, EventKind};
 use crate::session::id::{EventId, MessageId, SessionId, Timestamp, TurnId};
 use crate::session::permission::{PermissionKind, PermissionState, PermissionToolCall};
 use crate::session::run::RunBuilder;
-use crate::session::turn::TurnState;
+use crate::session::turn::{Prompt, TurnState};
 
 fn document_value() -> Value {
     serde_json::from_str(&document_json().unwrap()).unwrap()
@@ -131,6 +131,12 @@ fn full_body(kind: EventKind) -> EventBody {
         | EventKind::TurnFailed
         | EventKind::TurnCancelled
         | EventKind::TurnInterrupted => EventBody::Turn { turn: Box::new(turn()), by: Some("alice".into()) },
+        EventKind::TurnSteered => EventBody::Steered {
+            turn: Box::new(turn()),
+            message_id: MessageId::new(),
+            prompt: Prompt::Text("a".into()),
+            by: "alice".into(),
+        },
         EventKind::MessageDelta | EventKind::ThoughtDelta | EventKind::MessageUser => {
             EventBody::Text { message_id: MessageId::new(), text: "a".into() }
         }

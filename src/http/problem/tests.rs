@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::session::agent::AgentFailure;
+use crate::session::agent::{AgentFailure, ExtensionStatus};
 use crate::session::id::TurnId;
 
 /// The table of the API's description, row by row.
@@ -25,7 +25,8 @@ const CONTRACT: &[(u16, &[&str])] = &[
     (413, &["body-too-large"]),
     (415, &["unsupported-media-type"]),
     (421, &["host-not-allowed"]),
-    (422, &["invalid-request", "unknown-permission-option"]),
+    (422, &["invalid-request", "unknown-permission-option", "not-in-this-transport"]),
+    (424, &["extension-required"]),
     (500, &["internal"]),
     (502, &["agent-start-failed", "provider-not-configured"]),
     (503, &["at-capacity", "draining", "storage-unavailable"]),
@@ -34,6 +35,17 @@ const CONTRACT: &[(u16, &[&str])] = &[
 
 fn body(problem: &Problem) -> Value {
     serde_json::from_slice(&problem.body(Some("request-1"))).unwrap()
+}
+
+fn cooling_down() -> Problem {
+    Refusal::CoolingDown { reason: "it died".into(), retry_after: Duration::from_secs(7) }.into()
+}
+
+#[test]
+fn who_has_to_wait_for_an_agent_that_died_is_told_how_long() {
+    let response = cooling_down().into_response();
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+    assert_eq!(response.headers()[header::RETRY_AFTER], "7");
 }
 
 #[test]
@@ -112,7 +124,8 @@ fn the_errors_below_become_problems() {
         (CreateError::Draining.into(), Code::Draining),
         (LaunchError::Cancelled.into(), Code::Draining),
         (LaunchError::NoRoom { detail: "too many open files".into() }.into(), Code::AtCapacity),
-        (Refusal::AtCapacity.into(), Code::AtCapacity),
+        (Refusal::AtCapacity("full").into(), Code::AtCapacity),
+        (cooling_down(), Code::AgentStartFailed),
         (
             LaunchError::ProviderNotConfigured { detail: "no provider".into() }.into(),
             Code::ProviderNotConfigured,
@@ -130,10 +143,20 @@ fn the_errors_below_become_problems() {
 fn a_failed_start_says_what_the_agent_said_and_what_it_hangs_on() {
     let failed = LaunchError::Failed { detail: "it ended".into(), stderr_tail: Some("panic".into()) };
     assert_eq!(body(&failed.into())["stderr_tail"], "panic");
-    let timeout = LaunchError::Timeout { after: Duration::from_mins(1), waiting_for: "initialize".into() };
+    let missing = ExtensionStatus { name: "web".into(), loaded: false, error: Some("refused".into()) };
+    let required = Problem::from(LaunchError::ExtensionRequired { extensions: vec![missing] });
+    assert_eq!(required.code(), Code::ExtensionRequired);
+    assert_eq!(body(&required)["detail"], "required extensions did not load: web (refused)");
+    assert_eq!(body(&required)["extensions"], json!([{"name": "web", "loaded": false, "error": "refused"}]));
+    let timeout = LaunchError::Timeout {
+        after: Duration::from_mins(1),
+        waiting_for: "initialize".into(),
+        extensions: vec![ExtensionStatus { name: "web".into(), loaded: false, error: None }],
+    };
     let timeout = Problem::from(timeout);
     assert_eq!(timeout.code(), Code::AgentStartTimeout);
     assert_eq!(body(&timeout)["waiting_for"], "initialize");
+    assert_eq!(body(&timeout)["extensions"], json!([{"name": "web", "loaded": false, "error": null}]));
 }
 
 #[test]

@@ -9,12 +9,14 @@ use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use self::extensions::{Names, NamesSchema};
+use super::policy_body::{self, PatchPermissionPolicy};
 use super::servers::{AskedServer, AskedServerSchema};
 use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
 use crate::session::agent::{LaunchSpec, Mode};
 use crate::session::handle::SessionPatch;
+use crate::session::policy::PermissionPolicy;
 use crate::session::registry::NewSession;
 
 /// Characters of a title.
@@ -31,7 +33,7 @@ const NAME_BYTES: usize = 256;
 const ENV_VALUE_BYTES: usize = 16 * 1024;
 
 /// What is wrong with a body.
-type Faults = Vec<FieldError>;
+pub(super) type Faults = Vec<FieldError>;
 
 /// A new session. Every field may be left out.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
@@ -61,9 +63,16 @@ pub struct CreateSession {
     /// Extensions to be without, besides the gateway's list.
     #[schema(value_type = Option<NamesSchema>)]
     disabled_extensions: Option<Names>,
+    /// Extensions, and servers, without which the session is not to be: when one of them does not load, it is not made
+    /// (424), and later its turns fail.
+    #[schema(value_type = Option<NamesSchema>)]
+    require_extensions: Option<Names>,
     /// Environment variables of the agent; only names that the gateway's owner has left to callers.
     #[schema(example = json!({"GOOSE_MAX_TURNS": "40"}))]
     env: Option<BTreeMap<String, String>>,
+    /// The session's own permission rules and terms, beside the gateway's. Rules and defaults that allow take the role
+    /// `approve`.
+    permission_policy: Option<PermissionPolicy>,
     /// The tool servers (MCP) to have: the gateway's by their names, and the caller's own as far as the gateway's owner
     /// lets callers bring some. Left out: all of the gateway's.
     #[schema(value_type = Option<Vec<AskedServerSchema>>, max_items = 32)]
@@ -74,6 +83,11 @@ impl CreateSession {
     /// The directory asked for.
     pub(super) fn cwd(&self) -> Option<&str> {
         self.cwd.as_deref()
+    }
+
+    /// The permission policy asked for.
+    pub(super) fn permission_policy(&self) -> Option<&PermissionPolicy> {
+        self.permission_policy.as_ref()
     }
 
     /// Whether it names an extension that the gateway does not know of before it has asked the agent's program.
@@ -103,10 +117,14 @@ impl CreateSession {
             self.builtins.inspect(|names| check.extensions("builtins", &names.0, ExtensionWish::Have, host));
         let disabled = self.disabled_extensions.unwrap_or_default();
         check.extensions("disabled_extensions", &disabled.0, ExtensionWish::BeWithout, host);
+        let required = self.require_extensions.unwrap_or_default();
+        check.required(&required.0);
         let env = self.env.unwrap_or_default();
         for (name, value) in &env {
             check.env(name, value, settings);
         }
+        let permission_policy = self.permission_policy.unwrap_or_default();
+        policy_body::add_faults(&permission_policy, &mut check.faults);
         let mcp_servers = check.servers(self.mcp_servers, host);
         // The gateway's model belongs to the gateway's provider.
         let default_model = settings
@@ -117,11 +135,13 @@ impl CreateSession {
             owner: owner.to_owned(),
             title,
             metadata,
+            permission_policy,
             launch: LaunchSpec {
                 provider: provider.or_else(|| settings.default_provider.clone()),
                 model: model.or(default_model),
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
+                require_extensions: required.0,
                 env,
                 mcp_servers,
                 ..LaunchSpec::new(mode)
@@ -155,11 +175,16 @@ pub struct PatchSession {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = String, required = false)]
     model: Option<Option<String>>,
+    /// Merged into the permission policy; a null member is removed, null as a whole removes all. Rules and defaults
+    /// that allow take the role `approve`. What is pending stays as it is.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<PatchPermissionPolicy>)]
+    permission_policy: Option<Option<PatchPermissionPolicy>>,
 }
 
 /// A field that is there, be it null.
 #[expect(clippy::option_option, reason = "absent, null and a value are three things in a merge patch")]
-fn given<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
+pub(super) fn given<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -171,6 +196,11 @@ impl PatchSession {
     /// Whether the metadata changes, so that the change has to be checked against what is there.
     pub(super) fn changes_metadata(&self) -> bool {
         self.metadata.is_some()
+    }
+
+    /// What is said of the permission policy.
+    pub(super) fn permission_policy(&self) -> Option<PermissionPolicy> {
+        self.permission_policy.as_ref()?.as_ref().map(PatchPermissionPolicy::said)
     }
 
     /// The change; `metadata` is what the session has now.
@@ -201,7 +231,12 @@ impl PatchSession {
         let provider =
             check.not_null("provider", self.provider).inspect(|name| check.setting("provider", name));
         let model = check.not_null("model", self.model).inspect(|name| check.setting("model", name));
-        check.done(SessionPatch { title, metadata: changed, provider, model, mode })
+        if let Some(Some(policy)) = &self.permission_policy {
+            policy_body::add_faults(&policy.said(), &mut check.faults);
+        }
+        let permission_policy =
+            self.permission_policy.map(|policy| policy.map(PatchPermissionPolicy::into_patch));
+        check.done(SessionPatch { title, metadata: changed, provider, model, mode, permission_policy })
     }
 }
 
@@ -272,13 +307,11 @@ impl Check {
 
     fn env(&mut self, name: &str, value: &str, settings: &HttpSettings) {
         let pointer = format!("/env/{}", pointer_token(name));
-        let allowed = settings.caller_env.iter().any(|allowed| match allowed.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => name == allowed,
-        });
-        let sane = !name.is_empty() && !name.contains(['=', '\0']);
-        if !allowed || !sane {
-            self.refuse(pointer, "is not among the variables that this gateway leaves to callers");
+        if !settings.caller_env.iter().any(|allowed| allowed == name) {
+            self.refuse(
+                pointer,
+                format!("{name}: is not among the variables that this gateway leaves to callers"),
+            );
         } else if value.len() > ENV_VALUE_BYTES || value.contains('\0') {
             self.refuse(
                 pointer,

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::session::audience::Reader;
+
 /// Counts the streams that each caller has open.
 #[derive(Clone, Debug, Default)]
 pub struct OpenStreams {
@@ -19,7 +21,7 @@ impl OpenStreams {
             return None;
         }
         counts.insert(caller.to_owned(), count + 1);
-        Some(OpenStream { streams: self.clone(), caller: caller.to_owned() })
+        Some(OpenStream { streams: self.clone(), caller: caller.to_owned(), readers: Vec::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
@@ -33,6 +35,16 @@ impl OpenStreams {
 pub(in crate::http) struct OpenStream {
     streams: OpenStreams,
     caller: String,
+    /// As what the caller counts among those who would see a question, for as long as the stream is open.
+    readers: Vec<Reader>,
+}
+
+impl OpenStream {
+    /// The same stream, of somebody who would see what agents ask.
+    pub(in crate::http) fn read_as(mut self, readers: Vec<Reader>) -> Self {
+        self.readers = readers;
+        self
+    }
 }
 
 impl Drop for OpenStream {

@@ -51,6 +51,11 @@ impl Selection {
         self.turn.is_none() && self.kinds.is_none()
     }
 
+    /// Whether what agents ask is selected.
+    pub(in crate::http) fn has_questions(self) -> bool {
+        self.kinds.is_none_or(|kinds| kinds.contains(EventKind::PermissionRequested))
+    }
+
     /// Whether an event is selected.
     pub(in crate::http) fn takes(self, frame: &Frame<'_>) -> bool {
         self.turn.is_none_or(|turn| frame.turn == Some(turn))

@@ -8,7 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Child, Finished, Next, SessionActor};
 use crate::session::agent::{
-    AgentCommand, AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchedAgent, Notice, NoticeLevel,
+    AgentCommand, AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchSpec, LaunchedAgent, Notice,
+    NoticeLevel,
 };
 use crate::session::handle::Refusal;
 use crate::session::id::Timestamp;
@@ -20,9 +21,9 @@ impl SessionActor {
     pub(super) async fn take_place(&mut self) -> Result<(), Refusal> {
         // First, so that what is refused anyway holds no place and has no other agent let go.
         self.machine.refuse_work(Timestamp::now())?;
-        if !self.machine.has_agent() && self.child.permit.is_none() {
+        if !self.machine.has_agent() && self.child.place.is_none() {
             let place = self.registry.place_for_agent().await;
-            self.child.permit = Some(place.ok_or(Refusal::AtCapacity)?);
+            self.child.place = Some(place.map_err(Refusal::AtCapacity)?);
         }
         Ok(())
     }
@@ -30,7 +31,7 @@ impl SessionActor {
     /// Gives back the place of an agent that is not to be started after all.
     pub(super) fn give_back_unused_place(&mut self) {
         if !self.machine.has_agent() {
-            self.child.permit = None;
+            self.child.place = None;
         }
     }
 
@@ -52,7 +53,7 @@ impl SessionActor {
         self.child = Child {
             events,
             cancel: cancel.clone(),
-            permit: self.child.permit.take(),
+            place: self.child.place.take(),
             launching: true,
             listening: true,
             ..Child::none()
@@ -60,7 +61,7 @@ impl SessionActor {
         let record = self.machine.record();
         let launch = self.launcher.launch(
             self.log.session(),
-            record.launch.clone(),
+            LaunchSpec { mode: self.machine.agent_mode(), ..record.launch.clone() },
             record.resume(),
             events_in,
             cancel,
@@ -81,6 +82,9 @@ impl SessionActor {
 
     pub(super) async fn launched(&mut self, result: Result<LaunchedAgent, LaunchError>) -> Next {
         self.child.launching = false;
+        if let Some(place) = &mut self.child.place {
+            place.started();
+        }
         let mut step = Step::new(Timestamp::now());
         let failure = match result {
             Ok(LaunchedAgent { agent, facts, resume, notices }) => {
@@ -134,6 +138,9 @@ impl SessionActor {
                         self.stop_by_force(&mut step).await;
                         break;
                     }
+                }
+                AgentEvent::PermissionRequested(request) => {
+                    self.permission_requested(&mut step, request).await;
                 }
                 event => self.machine.agent_event(&mut step, event),
             }
@@ -193,7 +200,7 @@ impl SessionActor {
     }
 
     pub(super) fn agent_gone(&mut self) {
-        self.child.permit = None;
+        self.child.place = None;
         if let Some(agent) = self.child.agent.take() {
             // What it started is killed by its shim; waiting for that is nobody's business here.
             let end = agent.end(Duration::ZERO);

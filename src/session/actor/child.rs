@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::session::agent::{Agent, AgentEvents, AgentExit};
+use crate::session::registry::Place;
 
 /// The agent's side of the actor.
 pub(in crate::session) struct Child {
@@ -16,7 +17,7 @@ pub(in crate::session) struct Child {
     /// The agent's end, when it came before the news of its start.
     pub(in crate::session) early_exit: Option<AgentExit>,
     /// The place among the running agents.
-    pub(in crate::session) permit: Option<OwnedSemaphorePermit>,
+    pub(in crate::session) place: Option<Place>,
     /// Whether the start is under way.
     pub(in crate::session) launching: bool,
     /// Whether the agent may still say something.
@@ -32,7 +33,7 @@ impl Child {
             events,
             cancel: CancellationToken::new(),
             early_exit: None,
-            permit: None,
+            place: None,
             launching: false,
             listening: false,
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::storage::Waiting;
 use super::{Child, Finished, Next, SessionActor};
 use crate::session::agent::Unfit;
+use crate::session::handle::Refusal;
 use crate::session::id::Timestamp;
 use crate::session::log::StoreError;
 use crate::session::snapshot::SessionState;
@@ -44,6 +45,10 @@ impl SessionActor {
                     self.child.agent = result.ok().map(|launched| launched.agent);
                 }
                 Some(Finished::Patch { reply, .. }) => drop(reply),
+                Some(Finished::Steer { message, reply, .. }) => {
+                    self.machine.steer_answered(message);
+                    let _ = reply.send(Err(Refusal::TurnNotRunning));
+                }
                 Some(Finished::Mode { .. }) => {}
                 None => break,
             }

@@ -7,13 +7,12 @@
 use std::future::pending;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::{Next, SessionActor};
 use crate::session::agent::BoxFuture;
 use crate::session::handle::{Refusal, Reply};
 use crate::session::id::{Timestamp, TurnId};
 use crate::session::log::StoreError;
+use crate::session::registry::Place;
 use crate::session::state::Step;
 use crate::session::turn::{Prompt, Turn, WhenBusy};
 
@@ -34,7 +33,7 @@ pub(in crate::session) struct ReadyTurn {
     /// Whole, as it is in the store.
     turn: Turn,
     /// The place of the agent that has to be started for it.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 /// The next queued turn.
@@ -71,7 +70,7 @@ impl SessionActor {
             Err(
                 Refusal::TurnInProgress(_)
                 | Refusal::Busy(_)
-                | Refusal::AtCapacity
+                | Refusal::AtCapacity(_)
                 | Refusal::CoolingDown { .. },
             ) if when_busy == WhenBusy::Queue => Admission::Queued,
             Err(refusal) => {
@@ -91,7 +90,7 @@ impl SessionActor {
             self.upcoming = None;
             return;
         };
-        let needs_place = !self.machine.has_agent() && self.child.permit.is_none();
+        let needs_place = !self.machine.has_agent() && self.child.place.is_none();
         let is_waited_for =
             |upcoming: &Upcoming| (upcoming.turn, upcoming.needs_place) == (turn, needs_place);
         if self.upcoming.as_ref().is_some_and(is_waited_for) {
@@ -103,11 +102,12 @@ impl SessionActor {
             if let Some(cooldown) = cooldown {
                 tokio::time::sleep(cooldown).await;
             }
-            let place = if needs_place { Some(registry.wait_for_place().await) } else { None };
             // Its events could not be written: it waits as a prompt would be refused.
             if store.trouble().wait_for(Option::is_none).await.is_err() {
                 return Err(StoreError::Closed);
             }
+            // Last, so that it keeps no place from others while it waits for something else.
+            let place = if needs_place { Some(registry.wait_for_place().await) } else { None };
             loop {
                 match store.turn(number, turn).await {
                     Ok(Some(turn)) => return Ok(ReadyTurn { turn, place }),
@@ -128,7 +128,7 @@ impl SessionActor {
             Err(error) => return self.log_failed(&error),
         };
         if place.is_some() {
-            self.child.permit = place;
+            self.child.place = place;
         }
         let unfit = match &self.child.agent {
             Some(agent) => agent.prepare_turn().await.err(),

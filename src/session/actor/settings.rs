@@ -45,13 +45,14 @@ impl SessionActor {
             return;
         };
         let before = self.machine.settings();
+        let agent_mode = self.machine.agent_mode_after(&patch);
         let reports = self.reports.sender.clone();
         self.tasks.spawn(async move {
-            let result = match (change(&*agent, before, &patch).await, patch.mode) {
+            let result = match (change(&*agent, before, &patch, agent_mode).await, agent_mode) {
                 (Ok(()), Some(mode)) => agent.check_extensions(mode).await.map_err(Refusal::Unfit),
                 (result, _) => result.map(|()| Vec::new()),
             };
-            let _ = reports.send(Finished::Patch { by, patch, reply, result }).await;
+            let _ = reports.send(Finished::Patch { by, patch, agent_mode, reply, result }).await;
         });
     }
 
@@ -59,6 +60,7 @@ impl SessionActor {
         &mut self,
         by: String,
         patch: &SessionPatch,
+        agent_mode: Option<Mode>,
         reply: Reply<Snapshot>,
         result: Result<Vec<Notice>, Refusal>,
     ) -> Next {
@@ -66,6 +68,10 @@ impl SessionActor {
         let result = match result {
             Ok(notices) => {
                 let applied = self.machine.apply_patch(&mut step, by, patch);
+                if let Some(mode) = agent_mode {
+                    // The agent has said yes; its own word about it may still be under way.
+                    self.machine.mode_set(&mut step, mode);
+                }
                 for notice in notices {
                     self.machine.notice(&mut step, notice);
                 }
@@ -130,11 +136,12 @@ impl SessionActor {
 /// Asks the agent for the patch's settings. When it refuses one, those before it are set back to `before`.
 async fn change(
     agent: &dyn Agent,
-    before: (Mode, Option<String>, Option<String>),
+    before: (Option<String>, Option<String>),
     patch: &SessionPatch,
+    agent_mode: Option<Mode>,
 ) -> Result<(), Refusal> {
-    let (_, old_provider, old_model) = before;
-    let result = set_all(agent, patch).await;
+    let (old_provider, old_model) = before;
+    let result = set_all(agent, patch, agent_mode).await;
     if let Err(Refusal::SettingRefused { field, .. }) = &result {
         // A new provider brings its own model, so both go back. A refused model goes back too: the agent may have made
         // another one of it (goose 1.52 reads `gpt-5-high` as `gpt-5` with an effort).
@@ -154,14 +161,14 @@ async fn change(
     result
 }
 
-async fn set_all(agent: &dyn Agent, patch: &SessionPatch) -> Result<(), Refusal> {
+async fn set_all(agent: &dyn Agent, patch: &SessionPatch, agent_mode: Option<Mode>) -> Result<(), Refusal> {
     for (field, value) in [("provider", &patch.provider), ("model", &patch.model)] {
         let Some(value) = value else { continue };
         set_option(agent, field, value)
             .await
             .map_err(|failure| Refusal::SettingRefused { field, failure })?;
     }
-    if let Some(mode) = patch.mode {
+    if let Some(mode) = agent_mode {
         let (done, answer) = oneshot::channel();
         let sent = agent.send(AgentCommand::SetMode { mode, done });
         let result = if sent.is_ok() { answer.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) };

@@ -69,12 +69,12 @@ impl SessionActor {
             return self.end_agent(Duration::ZERO).await;
         }
         // With what it had said and nobody has taken yet: that would open again what is closed now.
-        let Child { agent, permit, .. } = std::mem::replace(&mut self.child, Child::none());
+        let Child { agent, place, .. } = std::mem::replace(&mut self.child, Child::none());
         let end = self.tasks.spawn(async move {
             if let Some(agent) = agent {
                 agent.end(Duration::ZERO).await;
             }
-            drop(permit);
+            drop(place);
         });
         if timeout(FORCED_END, end).await.is_err() {
             tracing::warn!(session = %self.log.session(), "a killed agent, or what it started, does not end");

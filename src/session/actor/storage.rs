@@ -140,7 +140,7 @@ impl SessionActor {
                 let _ = reply.send(Err(Refusal::Store(error)));
                 self.machine.not_begun(&mut step, turn);
                 if start_agent {
-                    self.child.permit = None;
+                    self.child.place = None;
                 }
                 self.finish_step(step).await
             }

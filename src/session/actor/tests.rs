@@ -3,17 +3,18 @@
 mod doubles;
 mod permissions;
 mod queued;
+mod steered;
 mod stopping;
 
 use std::time::Duration;
 
 use super::*;
-use crate::session::agent::{AgentCommand, AgentEvent, Mode};
+use crate::session::agent::{AgentCommand, AgentEvent, LaunchError, Mode};
 use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
 use crate::session::tool_call::ToolCall;
-use crate::session::turn::{Prompt, Turn, TurnState, WhenBusy};
+use crate::session::turn::{Prompt, Turn, TurnErrorClass, TurnState, WhenBusy};
 use doubles::{Commits, World};
 
 async fn until(session: &SessionHandle, state: SessionState) {
@@ -135,6 +136,29 @@ async fn without_an_idle_agent_there_is_no_place() {
     let failing = world.create().await.unwrap();
     world.launch().await.fail();
     failing.started().await.unwrap().unwrap_err();
+    world.ready().await;
+}
+
+#[tokio::test]
+async fn no_more_agents_are_started_at_once_than_may_be() {
+    let mut world = World::new(|settings| settings.max_starting = 1).await;
+    let (hibernated, _agent) = world.ready().await;
+    hibernated.hibernate().await.unwrap();
+    let _starting = world.create().await.unwrap();
+    let launch = world.launch().await;
+    assert!(
+        matches!(world.create().await, Err(CreateError::AtCapacity(why)) if why.contains("max_starting"))
+    );
+    assert!(matches!(prompt(&hibernated).await, Err(Refusal::AtCapacity(_))));
+    let queued = hibernated.prompt("alice", Prompt::Text("go".into()), WhenBusy::Queue).await.unwrap();
+    assert_eq!(queued.state, TurnState::Queued);
+    assert!(world.launches.is_empty());
+    // A start that fails gives its place back as well.
+    launch.fail();
+    let mut agent = world.launch().await.succeed();
+    assert!(
+        matches!(agent.commands.recv().await, Some(AgentCommand::Prompt { turn, .. }) if turn == queued.id)
+    );
     world.ready().await;
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{ConfigOption, Notice, SlashCommand};
-use crate::session::id::TurnId;
+use crate::session::id::{MessageId, TurnId};
 use crate::session::plan::PlanEntry;
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::{Cost, TurnErrorClass};
@@ -47,6 +47,23 @@ pub struct AgentFailure {
     pub code: Option<i64>,
     /// For people, without secrets.
     pub message: String,
+}
+
+/// Why the agent did not take words for the running turn.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SteerFailure {
+    /// The turn is over, or just about to be.
+    #[error("the turn is over")]
+    TurnOver,
+    /// The agent has not begun to work on the turn.
+    #[error("the agent has not begun the turn yet")]
+    NotBegun,
+    /// It takes none.
+    #[error("the agent takes no words into a running turn")]
+    Unsupported,
+    /// It does not take these, or did not answer.
+    #[error(transparent)]
+    Failed(AgentFailure),
 }
 
 /// What one model call used.
@@ -109,12 +126,19 @@ pub enum AgentEvent {
         /// The piece.
         text: String,
     },
-    /// Text of the user that the agent echoes (a slash command).
+    /// Text of the user that the agent echoes: a slash command, or words put into the turn when it uses them.
     UserMessage {
         /// As above.
         message_id: Option<String>,
         /// The text.
         text: String,
+    },
+    /// The agent has taken words for the running turn and will use them with its next model call.
+    Steered {
+        /// gander's id of the words.
+        message: MessageId,
+        /// The agent's id of the message that they become; `None` when it names none.
+        agents_id: Option<String>,
     },
     /// A tool call begins.
     ToolCallStarted(ToolCall),
@@ -151,6 +175,8 @@ pub enum AgentEvent {
     ConfigOptionsUpdated(Vec<ConfigOption>),
     /// Something to know.
     Notice(Notice),
+    /// What the agent adds to its session's information beyond ACP. For its adapter alone: the core does not read it.
+    SessionMeta(Value),
     /// An update this gander does not know: passed on as it is.
     Unknown(Value),
     /// The prompt's answer.

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Policy;
-use super::fit::{Allowed, Compiled, Missing, not_allowed};
+use super::fit::{Allowed, Compiled, Missing, missing};
 use super::grant::Grant;
 use super::request::{Seen, ToolRequest};
 use super::rule::Action;
-use super::shell::{CommandPattern, Fit, quoted};
+use super::shell::{CommandPattern, Fit, LineCommand, quoted};
 use crate::session::agent::Mode;
 use crate::session::permission::Decision;
 
@@ -37,6 +37,12 @@ impl Verdict {
     fn by(mut self, rule: impl Into<String>) -> Self {
         self.rule = Some(rule.into());
         self
+    }
+
+    /// Whether a rule decided, and not a default, a remembered answer or the mode.
+    #[must_use]
+    pub fn is_by_rule(&self) -> bool {
+        self.rule.as_deref().is_some_and(|rule| !rule.ends_with(".default"))
     }
 }
 
@@ -183,11 +189,11 @@ fn consent<'rule>(levels: &[&'rule Level], seen: &Seen<'_>, grants: &[Grant]) ->
         }
     }
     let (Some(line), Some((first, _))) = (&seen.line, patterns.first()) else { return Consent::Missing };
-    let allowed = |command: &[String]| {
+    let allowed = |command: &LineCommand| {
         patterns.iter().any(|(_, pattern)| pattern.allows(command))
-            || grants.iter().any(|grant| grant.allowed_commands(seen).iter().any(|own| own == command))
+            || grants.iter().any(|grant| grant.allowed_commands(seen).contains(&command.words))
     };
-    if not_allowed(line, allowed).is_some() { Consent::Missing } else { Consent::Line(first) }
+    if missing(line, allowed).is_some() { Consent::Missing } else { Consent::Line(first) }
 }
 
 /// What it is that these levels do not allow, for people.
@@ -203,11 +209,16 @@ fn uncovered(levels: &[&Level], seen: &Seen<'_>) -> String {
     let missing = seen
         .line
         .as_ref()
-        .and_then(|line| not_allowed(line, |command| patterns.iter().any(|pattern| pattern.allows(command))));
+        .and_then(|line| missing(line, |command| patterns.iter().any(|pattern| pattern.allows(command))));
     match missing {
         Some(Missing::Command(command)) => {
-            let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
-            format!("the command `{}`", words.join(" "))
+            let words: Vec<String> = command.words.iter().map(|word| quoted(word)).collect();
+            let others = if command.runs_others {
+                ", which can run others and needs a rule without stars"
+            } else {
+                ""
+            };
+            format!("the command `{}`{others}", words.join(" "))
         }
         Some(Missing::Undecided(why)) => format!("this line, since {why}"),
         None => "this call".to_owned(),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::glob::{Glob, PathGlob, Reach, SEARCHED_BYTES};
 use super::request::{Seen, SeenFile, ShellUse, ToolRequest};
 use super::rule::{Action, Rule};
-use super::shell::{CommandPattern, Fit, ShellLine};
+use super::shell::{CommandPattern, Fit, LineCommand, ShellLine};
 use crate::session::agent::Mode;
 
 /// A rule, ready to be held against many calls.
@@ -107,15 +107,8 @@ impl Compiled {
             _ if !fits => Fit::No,
             None => Fit::Yes,
             Some(pattern) => {
-                let fits: Vec<Fit> =
-                    seen.line.iter().chain(&seen.perhaps_lines).map(|line| line.holds(pattern)).collect();
-                if fits.contains(&Fit::Yes) {
-                    Fit::Yes
-                } else if fits.contains(&Fit::Perhaps) {
-                    Fit::Perhaps
-                } else {
-                    Fit::No
-                }
+                let lines = seen.line.iter().chain(&seen.perhaps_lines);
+                lines.map(|line| line.holds(pattern)).max().unwrap_or(Fit::No)
             }
         }
     }
@@ -198,14 +191,11 @@ fn words(rule: &Rule) -> String {
     if words.is_empty() { "every call".to_owned() } else { words.join(", ") }
 }
 
-/// Whether every command of a line is allowed; else the first one that is not.
-pub(super) fn not_allowed(line: &ShellLine, allowed: impl Fn(&[String]) -> bool) -> Option<Missing<'_>> {
+/// What keeps a line from being allowed, if anything does.
+pub(super) fn missing(line: &ShellLine, allowed: impl Fn(&LineCommand) -> bool) -> Option<Missing<'_>> {
     match &line.commands {
         Err(why) => Some(Missing::Undecided(why)),
-        Ok(commands) => commands
-            .iter()
-            .find(|command| !allowed(command.as_slice()))
-            .map(|command| Missing::Command(command)),
+        Ok(commands) => commands.iter().find(|command| !allowed(command)).map(Missing::Command),
     }
 }
 
@@ -214,5 +204,5 @@ pub(super) enum Missing<'line> {
     /// It cannot be told what the line runs.
     Undecided(&'line str),
     /// Nothing allows this command.
-    Command(&'line [String]),
+    Command(&'line LineCommand),
 }

@@ -133,7 +133,8 @@ fn shown(command: &[String]) -> String {
 fn calls(seen: &Seen<'_>) -> Option<GrantedCalls> {
     if let Some(line) = &seen.line {
         let ShellLine { commands: Ok(commands), .. } = line else { return None };
-        return Some(GrantedCalls::Commands { commands: commands.clone() });
+        let commands = commands.iter().map(|command| command.words.clone()).collect();
+        return Some(GrantedCalls::Commands { commands });
     }
     if seen.files.is_empty() {
         return Some(GrantedCalls::Tool);

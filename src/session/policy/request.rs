@@ -39,6 +39,8 @@ pub struct ToolFacts {
     pub kind: Option<&'static str>,
     /// Whether it is one of the agent's own tools that change nothing.
     pub read_only: bool,
+    /// Whether it only writes the agent's plan.
+    pub writes_plan: bool,
     /// Whether it runs a shell.
     pub shell: ShellUse,
     /// The files it is told to touch.
@@ -75,7 +77,7 @@ pub enum FileArgument {
 }
 
 /// The port to what the agent's tools are.
-pub trait ToolCatalogue: Send + Sync {
+pub trait ToolCatalogue: std::fmt::Debug + Send + Sync {
     /// What is known of this call. Pure.
     fn facts(&self, tool: Option<&str>, extension: Option<&str>, input: &Value) -> ToolFacts;
 }

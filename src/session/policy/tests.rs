@@ -1,6 +1,9 @@
 //! Whole decisions, by tables and by properties.
 
 mod decisions;
+mod hostile;
+mod lines;
+mod oracle;
 mod properties;
 
 use std::path::Path;
@@ -24,6 +27,7 @@ pub(super) fn facts(tool: &str, input: &Value) -> ToolFacts {
             _ => None,
         },
         read_only: tool == "look",
+        writes_plan: false,
         shell: match text("/command") {
             Some(line) if tool == "shell" => ShellUse::Line { line, pointer: "/command" },
             Some(line) => ShellUse::Perhaps(vec![line]),

@@ -1,11 +1,10 @@
-//! How turns, tool calls and permissions end: each exactly once, whatever dies.
+//! How turns and tool calls end: each exactly once, whatever dies.
 
 use super::stopping::Stop;
 use super::{Machine, Phase, Step};
-use crate::session::agent::{AgentCommand, AgentOption, PermissionReply, Unfit};
+use crate::session::agent::Unfit;
 use crate::session::event::{EventBody, EventKind};
-use crate::session::id::PermissionId;
-use crate::session::permission::{DecidedBy, Decision, Outcome, Permission, PermissionState, Scope};
+use crate::session::permission::DecidedBy;
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Turn, TurnError, TurnErrorClass, TurnState};
 
@@ -58,6 +57,7 @@ impl Machine {
         turn.error = error;
         turn.text = (!self.turn_text.is_empty()).then(|| std::mem::take(&mut self.turn_text));
         turn.usage = self.turn_usage.take();
+        self.tell_unused_steers(step);
         let by = match self.stop.take() {
             Some(Stop::Cancelled { by }) => Some(by),
             Some(Stop::Deadline) | None => None,
@@ -101,83 +101,5 @@ impl Machine {
             step.session_changed = true;
         }
         self.tool_notes.clear();
-    }
-
-    pub(super) fn close_permissions(&mut self, step: &mut Step, by: &DecidedBy) {
-        let pending: Vec<PermissionId> =
-            self.record.snapshot.pending_permissions.iter().map(|permission| permission.id).collect();
-        for id in pending {
-            let outcome = Outcome {
-                decision: Decision::Reject,
-                scope: Scope::Once,
-                by: by.clone(),
-                reason: None,
-                at: step.now,
-            };
-            self.resolve(step, id, PermissionState::Cancelled, outcome);
-        }
-    }
-
-    /// Decides a pending permission: told, written, and the agent answered. `None` when it is not pending.
-    pub(super) fn resolve(
-        &mut self,
-        step: &mut Step,
-        id: PermissionId,
-        state: PermissionState,
-        outcome: Outcome,
-    ) -> Option<Permission> {
-        let pending = &mut self.record.snapshot.pending_permissions;
-        let index = pending.iter().position(|permission| permission.id == id)?;
-        let mut permission = pending.remove(index);
-        permission.state = state;
-        if let Some(reply) = self.replies.remove(&id) {
-            let answer = match (state, outcome.decision) {
-                (PermissionState::Cancelled, _) => PermissionReply::Cancelled,
-                (_, decision) => choose_option(&reply.options, decision),
-            };
-            step.commands.push(AgentCommand::AnswerPermission { reply: reply.reply, answer });
-        }
-        if state != PermissionState::Cancelled
-            && outcome.decision == Decision::Reject
-            && let Some(notes) = self.tool_notes.get_mut(&permission.tool_call.id)
-        {
-            notes.rejected = true;
-        }
-        permission.outcome = Some(outcome);
-        self.push_in(
-            step,
-            EventKind::PermissionResolved,
-            Some(permission.turn_id),
-            EventBody::Permission { permission: Box::new(permission.clone()) },
-        );
-        step.put_permission(permission.clone());
-        step.session_changed = true;
-        Some(permission)
-    }
-
-    /// Rejects what nobody answered in time. Whose time is up is for the caller to say: the machine has no clock.
-    pub(in crate::session) fn expire(&mut self, step: &mut Step, expired: &[PermissionId]) {
-        for &id in expired {
-            let outcome = Outcome {
-                decision: Decision::Reject,
-                scope: Scope::Once,
-                by: DecidedBy::Timeout,
-                reason: Some("nobody answered in time".into()),
-                at: step.now,
-            };
-            self.resolve(step, id, PermissionState::Expired, outcome);
-        }
-    }
-}
-
-/// The agent's option for a decision, for this call only. Where it offers none: "cancelled", which runs nothing.
-pub(super) fn choose_option(options: &[AgentOption], decision: Decision) -> PermissionReply {
-    let kind = match decision {
-        Decision::Allow => "allow_once",
-        Decision::Reject => "reject_once",
-    };
-    match options.iter().find(|option| option.kind == kind) {
-        Some(option) => PermissionReply::Selected(option.id.clone()),
-        None => PermissionReply::Cancelled,
     }
 }

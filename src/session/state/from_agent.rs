@@ -1,19 +1,14 @@
 //! What the agent tells a session.
 
-use super::ending::choose_option;
-use super::{Machine, MessageKind, OpenMessage, PendingReply, Phase, Step, TURN_TEXT_BYTES, push_bounded};
+use super::{Machine, MessageKind, OpenMessage, Phase, Step, TURN_TEXT_BYTES, push_bounded};
 use crate::session::agent::{
-    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, ConfigOption,
-    ContextUsage, ModelCallUsage, Notice, NoticeLevel, PermissionReply, ReplyToken, ResumeToken,
+    AgentEvent, AgentExit, AgentFacts, AgentFailure, ConfigOption, ContextUsage, ModelCallUsage, Notice,
+    NoticeLevel, ResumeToken,
 };
 use crate::session::event::{EventBody, EventKind, SessionChange};
-use crate::session::id::{MessageId, PermissionId, TurnId};
-use crate::session::permission::{
-    DecidedBy, Decision, Outcome, Permission, PermissionKind, PermissionState, PermissionToolCall, Scope,
-    offered_options,
-};
+use crate::session::id::{MessageId, TurnId};
+use crate::session::permission::DecidedBy;
 use crate::session::snapshot::AgentSummary;
-use crate::session::tool_call::ToolCall;
 use crate::session::turn::{Cost, TurnError, TurnState};
 
 /// How much of the agent's standard error a turn's error carries, in bytes; the notice has all that was kept.
@@ -77,16 +72,22 @@ impl Machine {
             AgentEvent::UserMessage { message_id, text } => {
                 self.text(step, MessageKind::User, message_id, text);
             }
+            AgentEvent::Steered { message, agents_id } => self.steered(step, message, agents_id),
             AgentEvent::ToolCallStarted(call) => {
                 // Models repeat ids: a call that begins again is another call.
                 self.ended_calls.remove(&call.id);
+                self.told_again(&call.id);
                 self.tool_call(step, call);
             }
             AgentEvent::ToolCallUpdated(call) => self.tool_call(step, call),
             AgentEvent::ToolOutput { tool_call_id, stream, text, truncated } => {
                 self.tool_output(step, tool_call_id, stream, &text, truncated);
             }
-            AgentEvent::PermissionRequested(request) => self.permission_requested(step, request),
+            // The actor looks first where the call's paths lead; here they are unknown.
+            AgentEvent::PermissionRequested(request) => {
+                let call = self.judged(&request);
+                self.permission_requested(step, request, &call);
+            }
             AgentEvent::PermissionWithdrawn(reply) => self.permission_withdrawn(step, &reply),
             AgentEvent::PlanUpdated(entries) => {
                 let plan = &mut self.record.snapshot.plan;
@@ -124,6 +125,7 @@ impl Machine {
                 }
             }
             AgentEvent::Notice(notice) => self.notice(step, notice),
+            AgentEvent::SessionMeta(_) => {}
             AgentEvent::Unknown(raw) => {
                 self.push(step, EventKind::AgentUpdate, EventBody::Raw { raw });
             }
@@ -136,7 +138,12 @@ impl Machine {
         let message_id = match &self.message {
             Some(open) if open.kind == kind && open.agents_id == agents_id => open.id,
             _ => {
-                let id = MessageId::new();
+                let known = if kind == MessageKind::User {
+                    self.steer_used(step, agents_id.as_deref())
+                } else {
+                    None
+                };
+                let id = known.unwrap_or_else(MessageId::new);
                 self.message = Some(OpenMessage { kind, agents_id, id });
                 if kind == MessageKind::Agent {
                     self.turn_text.clear();
@@ -155,79 +162,6 @@ impl Machine {
             MessageKind::User => EventKind::MessageUser,
         };
         self.push(step, event, EventBody::Text { message_id, text });
-    }
-
-    fn permission_requested(&mut self, step: &mut Step, request: AgentPermissionRequest) {
-        let AgentPermissionRequest { reply, tool_call, options, plan_write } = request;
-        if plan_write && self.bounds.allow_plan_write && !self.is_stopping() {
-            let answer = choose_option(&options, Decision::Allow);
-            step.commands.push(AgentCommand::AnswerPermission { reply, answer });
-            return;
-        }
-        let Some(turn_id) = self.current_turn().filter(|_| !self.is_stopping()) else {
-            // Nobody can want what it asks for any more.
-            step.commands.push(AgentCommand::AnswerPermission { reply, answer: PermissionReply::Cancelled });
-            return;
-        };
-        if self.record.snapshot.pending_permissions.len() >= self.bounds.pending_permissions {
-            step.commands.push(AgentCommand::AnswerPermission { reply, answer: PermissionReply::Cancelled });
-            let message =
-                format!("a permission request for {:?} was refused: too many are pending", tool_call.title);
-            let code = "permission-limit".into();
-            self.notice(step, Notice { level: NoticeLevel::Warning, code, message });
-            return;
-        }
-        // The request itself names neither tool nor extension: the call of that id does. A plan's call was not told.
-        let known = self.record.snapshot.open_tool_calls.iter().find(|open| open.id == tool_call.id).cloned();
-        if known.is_none() && !plan_write {
-            self.start_tool_call(step, ToolCall { status: None, ..tool_call.clone() });
-        }
-        let mut call = known.unwrap_or_default();
-        let asked = ToolCall { status: None, ..tool_call };
-        call.merge(asked.clone());
-        let permission = Permission {
-            id: PermissionId::new(),
-            session_id: self.record.snapshot.id,
-            turn_id,
-            kind: PermissionKind::Tool,
-            state: PermissionState::Pending,
-            tool_call: PermissionToolCall {
-                id: asked.id,
-                tool: call.tool,
-                extension: call.extension,
-                title: call.title,
-                kind: call.kind,
-                input: call.input,
-                cwd: self.record.snapshot.cwd.clone().unwrap_or_default(),
-            },
-            options: offered_options(),
-            requested_at: step.now,
-            expires_at: step.now.plus(self.bounds.permission_timeout),
-            outcome: None,
-        };
-        self.replies.insert(permission.id, PendingReply { reply, options });
-        self.record.snapshot.pending_permissions.push(permission.clone());
-        step.put_permission(permission.clone());
-        step.session_changed = true;
-        self.push(
-            step,
-            EventKind::PermissionRequested,
-            EventBody::Permission { permission: Box::new(permission) },
-        );
-    }
-
-    fn permission_withdrawn(&mut self, step: &mut Step, reply: &ReplyToken) {
-        let Some((&id, _)) = self.replies.iter().find(|(_, pending)| pending.reply == *reply) else { return };
-        // The agent has its answer already: its own withdrawal.
-        self.replies.remove(&id);
-        let outcome = Outcome {
-            decision: Decision::Reject,
-            scope: Scope::Once,
-            by: DecidedBy::Cancel,
-            reason: Some("the agent withdrew its question".into()),
-            at: step.now,
-        };
-        self.resolve(step, id, PermissionState::Cancelled, outcome);
     }
 
     fn model_call_used(&mut self, used: &ModelCallUsage) {

@@ -2,11 +2,11 @@
 
 use super::stopping::Stop;
 use super::{Machine, Phase, Step};
-use crate::session::agent::{AgentCommand, Mode};
+use crate::session::agent::AgentCommand;
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::handle::{Refusal, SessionPatch};
-use crate::session::id::{PermissionId, Timestamp, TurnId};
-use crate::session::permission::{Answer, DecidedBy, Outcome, Permission, PermissionState};
+use crate::session::id::{Timestamp, TurnId};
+use crate::session::permission::DecidedBy;
 use crate::session::tool_call::ToolCallStatus;
 use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
 
@@ -86,20 +86,6 @@ impl Machine {
         }
     }
 
-    /// Decides a pending permission.
-    pub(in crate::session) fn answer(
-        &mut self,
-        step: &mut Step,
-        by: String,
-        id: PermissionId,
-        answer: Answer,
-    ) -> Result<Permission, Refusal> {
-        let Answer { decision, scope, reason } = answer;
-        let outcome = Outcome { decision, scope, by: DecidedBy::Caller(by), reason, at: step.now };
-        // The caller of the machine looks whether it was decided before.
-        self.resolve(step, id, PermissionState::Resolved, outcome).ok_or(Refusal::PermissionNotFound)
-    }
-
     /// Begins a change that takes the agent, or says why not.
     pub(in crate::session) fn begin_patch(&mut self, now: Timestamp) -> Result<(), Refusal> {
         self.refuse_work(now)?;
@@ -145,12 +131,11 @@ impl Machine {
         if let Some(mode) = patch.mode {
             change.mode = Self::differing(&mut snapshot.mode, mode);
             self.record.launch.mode = mode;
-            // The agent has said yes; its own word about it may still be under way.
-            if let Some(agent) = &mut snapshot.agent
-                && Self::differing(&mut agent.mode, mode.as_str().to_owned()).is_some()
-            {
-                change.agent = Some(agent.clone());
-            }
+        }
+        if let Some(policy) = &patch.permission_policy {
+            let policy = policy.as_ref().map(|policy| policy.applied_to(&snapshot.permission_policy));
+            change.permission_policy =
+                Self::differing(&mut snapshot.permission_policy, policy.unwrap_or_default());
         }
         if let Some(provider) = &patch.provider {
             change.provider = Self::differing(&mut snapshot.provider, Some(provider.clone())).flatten();
@@ -161,6 +146,9 @@ impl Machine {
         if let Some(model) = &patch.model {
             change.model = Self::differing(&mut snapshot.model, Some(model.clone())).flatten();
             self.record.launch.model = Some(model.clone());
+        }
+        if change.permission_policy.is_some() {
+            self.renew_policy();
         }
         step.session_changed = true;
         if change != (SessionChange { by: change.by.clone(), ..SessionChange::default() }) {
@@ -178,10 +166,10 @@ impl Machine {
         Some(value)
     }
 
-    /// The mode callers asked for, with the provider and the model as they are: what a failed change goes back to.
-    pub(in crate::session) fn settings(&self) -> (Mode, Option<String>, Option<String>) {
+    /// The provider and the model as they are: what a failed change goes back to.
+    pub(in crate::session) fn settings(&self) -> (Option<String>, Option<String>) {
         let snapshot = &self.record.snapshot;
-        (snapshot.mode, snapshot.provider.clone(), snapshot.model.clone())
+        (snapshot.provider.clone(), snapshot.model.clone())
     }
 
     /// Begins to delete the session: closes what is open. Nothing but [`Machine::deleted`] follows.

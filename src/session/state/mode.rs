@@ -3,13 +3,35 @@
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, AgentFailure, Mode};
 use crate::session::event::SessionChange;
-use crate::session::permission::DecidedBy;
+use crate::session::handle::SessionPatch;
+use crate::session::permission::{DecidedBy, Decision};
+use crate::session::policy::Policy;
 use crate::session::turn::{TurnError, TurnState};
 
 impl Machine {
-    /// The mode that the agent has to run in.
+    /// The mode that the agent has to run in. Where something is to be asked about or rejected, it has to ask for
+    /// everything: by itself it runs what its mode lets it run, and asks nobody.
     pub(in crate::session) fn agent_mode(&self) -> Mode {
-        self.record.snapshot.mode
+        self.agent_mode_under(&self.policy, self.record.snapshot.mode)
+    }
+
+    /// The mode that the agent has to run in after a change that sets the session's mode; `None` when it does not.
+    pub(in crate::session) fn agent_mode_after(&self, patch: &SessionPatch) -> Option<Mode> {
+        let mode = patch.mode?;
+        let Some(change) = &patch.permission_policy else {
+            return Some(self.agent_mode_under(&self.policy, mode));
+        };
+        let change = change.as_ref().map(|change| change.applied_to(&self.record.snapshot.permission_policy));
+        let policy = Policy::new(&self.permissions.policy, &change.unwrap_or_default());
+        Some(self.agent_mode_under(&policy, mode))
+    }
+
+    fn agent_mode_under(&self, policy: &Policy, mode: Mode) -> Mode {
+        let rejects = || self.record.grants.iter().any(|kept| kept.grant.decision == Decision::Reject);
+        match mode {
+            Mode::Auto | Mode::SmartApprove if policy.restricts(mode) || rejects() => Mode::Approve,
+            mode => mode,
+        }
     }
 
     /// Sends what a turn begins with, once the agent is in the mode that it has to be in.

@@ -2,229 +2,30 @@
 
 mod any_order;
 mod mode;
+mod permissions;
 mod stopping;
 mod queued;
+mod steered;
 mod waking;
+mod walk;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use self::walk::*;
 use super::*;
 use crate::session::agent::{
-    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentPermissionRequest, LaunchSpec, Mode,
-    ModelCallUsage, PermissionReply, ResumeToken,
+    AgentCommand, AgentEvent, AgentExit, AgentFacts, AgentFailure, AgentOption, AgentPermissionRequest,
+    LaunchSpec, Mode, ModelCallUsage, PermissionReply, ReplyToken, ResumeToken,
 };
+use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionPatch;
-use crate::session::id::Timestamp;
+use crate::session::id::{GrantId, MessageId, Timestamp};
 use crate::session::permission::{Answer, Decision, PermissionState, Scope};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 use crate::session::turn::{Prompt, Turn, TurnState};
-
-const BOUNDS: Bounds = Bounds {
-    output_bytes: 10,
-    pending_permissions: 3,
-    permission_timeout: Duration::from_mins(1),
-    allow_plan_write: true,
-    turn_duration: Duration::from_mins(10),
-    crash: CrashBounds { deaths: 3, within: Duration::from_mins(1), cooldown: Duration::from_mins(1) },
-    queued_turns: 2,
-};
-
-fn at(seconds: u64) -> Timestamp {
-    Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
-fn record() -> SessionRecord {
-    let launch = LaunchSpec { cwd: Some(PathBuf::from("/work")), ..LaunchSpec::new(Mode::Approve) };
-    SessionRecord::new(Snapshot::new("alice", &launch, at(0)), launch)
-}
-
-fn token() -> ResumeToken {
-    ResumeToken("agents_1".into())
-}
-
-fn facts() -> AgentFacts {
-    AgentFacts {
-        name: "goose".into(),
-        version: "1.52.0".into(),
-        transport: "stdio",
-        pid: Some(7),
-        cwd: PathBuf::from("/work"),
-        mode: Mode::Approve,
-        extensions: Vec::new(),
-        config_options: Vec::new(),
-    }
-}
-
-/// A machine with everything it has told.
-struct Walk {
-    machine: Machine,
-    events: Vec<(EventKind, Option<TurnId>, EventBody)>,
-    commands: Vec<AgentCommand>,
-    changes: Vec<Change>,
-    /// Whether an agent was to be started.
-    starts: bool,
-    /// The modes that the agent was to be set to.
-    modes: Vec<Mode>,
-    now: u64,
-}
-
-impl Walk {
-    fn new() -> Self {
-        let machine = Machine::new(record(), BOUNDS);
-        let mut walk = Self {
-            machine,
-            events: Vec::new(),
-            commands: Vec::new(),
-            changes: Vec::new(),
-            starts: false,
-            modes: Vec::new(),
-            now: 1,
-        };
-        walk.step(Machine::created);
-        walk.step(Machine::start);
-        walk.starts = false;
-        walk
-    }
-
-    fn ready() -> Self {
-        let mut walk = Self::new();
-        walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
-        walk
-    }
-
-    fn step<T>(&mut self, input: impl FnOnce(&mut Machine, &mut Step) -> T) -> T {
-        let mut step = Step::new(at(self.now));
-        let result = input(&mut self.machine, &mut step);
-        self.changes.extend(self.machine.settle(&mut step));
-        if step.commands.iter().any(|command| matches!(command, AgentCommand::Prompt { .. })) {
-            let agent = self.machine.snapshot().agent.as_ref().unwrap();
-            assert_eq!(agent.mode, self.machine.agent_mode().as_str(), "prompted in another mode");
-        }
-        self.events.append(&mut step.events);
-        self.commands.append(&mut step.commands);
-        self.starts |= step.start_agent;
-        self.modes.extend(step.set_mode);
-        result
-    }
-
-    fn agent(&mut self, event: AgentEvent) {
-        self.step(|machine, step| machine.agent_event(step, event));
-    }
-
-    fn prompt(&mut self) -> TurnId {
-        let id = TurnId::new();
-        self.step(|machine, step| machine.prompt(step, id, "alice".into(), Prompt::Text("do it".into())))
-            .unwrap();
-        id
-    }
-
-    fn queue(&mut self) -> Result<TurnId, Refusal> {
-        let id = TurnId::new();
-        let prompt = Prompt::Text("do it then".into());
-        self.step(|machine, step| machine.queue(step, id, "bob".into(), prompt)).map(|turn| turn.id)
-    }
-
-    fn begin_queued(&mut self, id: TurnId) {
-        let turn = self.stored(id);
-        self.step(|machine, step| machine.begin_queued(step, turn));
-    }
-
-    /// A turn's record, as the store has it now.
-    fn stored(&self, id: TurnId) -> Turn {
-        let turns = self.changes.iter().rev().filter_map(|change| match change {
-            Change::Turn(turn) => Some(turn),
-            _ => None,
-        });
-        Turn::clone(turns.into_iter().find(|turn| turn.id == id).unwrap())
-    }
-
-    /// The gateway is restarted.
-    fn restart(&mut self) {
-        let record = self.machine.record().clone();
-        let last = record.snapshot.last_event_id;
-        self.machine = Machine::restore(record, last, BOUNDS);
-        self.step(Machine::gateway_restarted);
-    }
-
-    fn call(&mut self, id: &str) {
-        self.agent(AgentEvent::ToolCallStarted(ToolCall {
-            id: id.into(),
-            tool: Some("shell".into()),
-            extension: Some("developer".into()),
-            input: Some(serde_json::json!({"command": "ls"})),
-            ..ToolCall::default()
-        }));
-    }
-
-    fn ask(&mut self, id: &str, reply: &str) {
-        self.agent(ask(id, reply, false));
-    }
-
-    fn finish(&mut self, turn: TurnId, reason: &str) {
-        self.agent(AgentEvent::PromptFinished { turn, result: Ok(reason.into()) });
-    }
-
-    fn kinds(&self) -> Vec<&'static str> {
-        self.events.iter().map(|(kind, _, _)| kind.as_str()).collect()
-    }
-
-    fn state(&self) -> SessionState {
-        self.machine.snapshot().state
-    }
-
-    fn last_turn(&self) -> Turn {
-        self.events
-            .iter()
-            .rev()
-            .find_map(|(_, _, body)| match body {
-                EventBody::Turn { turn, .. } => Some((**turn).clone()),
-                _ => None,
-            })
-            .unwrap()
-    }
-
-    fn last_call(&self) -> ToolCall {
-        self.events
-            .iter()
-            .rev()
-            .find_map(|(kind, _, body)| match body {
-                EventBody::ToolCall { tool_call } if *kind == EventKind::ToolCallFinished => {
-                    Some((**tool_call).clone())
-                }
-                _ => None,
-            })
-            .unwrap()
-    }
-
-    fn pending(&self) -> PermissionId {
-        self.machine.snapshot().pending_permissions[0].id
-    }
-}
-
-fn ask(id: &str, reply: &str, plan_write: bool) -> AgentEvent {
-    let option = |kind: &str| AgentOption { id: format!("agents_{kind}"), kind: kind.into() };
-    AgentEvent::PermissionRequested(AgentPermissionRequest {
-        reply: ReplyToken(reply.into()),
-        tool_call: ToolCall { id: id.into(), title: Some("shell · ls".into()), ..ToolCall::default() },
-        options: vec![
-            option("allow_always"),
-            option("allow_once"),
-            option("reject_once"),
-            option("reject_always"),
-        ],
-        plan_write,
-    })
-}
-
-fn answer(decision: Decision) -> Answer {
-    Answer { decision, scope: Scope::Once, reason: None }
-}
-
-fn chunk(message_id: Option<&str>, text: &str) -> AgentEvent {
-    AgentEvent::MessageChunk { message_id: message_id.map(str::to_owned), text: text.into() }
-}
 
 #[test]
 fn a_text_turn_ends_with_its_text_and_the_sum_of_its_usage() {

@@ -48,6 +48,13 @@ impl Machine {
         self.push(step, EventKind::ToolCallUpdated, EventBody::ToolCall { tool_call: Box::new(changed) });
     }
 
+    /// The agent begins a call of this id: if one is open, nobody can tell any more which of both is meant by it.
+    pub(super) fn told_again(&mut self, id: &str) {
+        if let Some(notes) = self.tool_notes.get_mut(id) {
+            notes.told_twice = true;
+        }
+    }
+
     pub(super) fn start_tool_call(&mut self, step: &mut Step, call: ToolCall) {
         let status = call.status.filter(|status| !status.is_final()).unwrap_or(ToolCallStatus::Pending);
         let call = ToolCall { status: Some(status), ..call };

@@ -5,9 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::session::id::PermissionId;
 use crate::session::log::{Owner, Page, PermissionsOf};
-use crate::session::permission::{
-    Permission, PermissionKind, PermissionState, PermissionToolCall, offered_options,
-};
+use crate::session::permission::{Permission, PermissionKind, PermissionState, PermissionToolCall};
 
 fn page<Id>(before: Option<Id>, limit: usize) -> Page<Id> {
     Page { before, limit }
@@ -114,7 +112,7 @@ fn permission_of(session: SessionId, state: PermissionState) -> Permission {
             input: Some(json!({"command": "ls"})),
             cwd: "/work".into(),
         },
-        options: offered_options(),
+        options: Vec::new(),
         requested_at: moment(),
         expires_at: moment(),
         outcome: None,

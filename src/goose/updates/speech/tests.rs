@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::session::agent::{ContextUsage, ModelCallUsage, NoticeLevel};
-use crate::session::id::TurnId;
+use crate::session::id::{MessageId, TurnId};
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::TurnErrorClass;
 
@@ -162,4 +162,15 @@ fn a_failure_told_as_a_status_counts_when_nothing_follows() {
     assert_eq!(ended(&passed), Err(TurnErrorClass::ProviderRejected));
     let passed = heard([status(TOO_LONG), steer(), chunk("c1", "Yes."), end("end_turn"), end("end_turn")]);
     assert_eq!(passed[1..], [steer(), chunk("c1", "Yes."), end("end_turn"), end("end_turn")]);
+}
+
+#[test]
+fn words_that_are_taken_meanwhile_do_not_tell_who_spoke() {
+    let taken = || AgentEvent::Steered { message: MessageId::from(uuid::Uuid::nil()), agents_id: None };
+    let own = [chunk(OWN, ERROR), taken(), end("end_turn")];
+    let heard_own = heard(own);
+    assert_eq!(heard_own[..2], [taken(), notice(ERROR)]);
+    assert!(matches!(heard_own[2], AgentEvent::PromptFinished { result: Err(_), .. }));
+    let models = [chunk(OWN, ERROR), taken(), usage_of(OWN, Some(1))];
+    assert_eq!(heard(models), [taken(), chunk(OWN, ERROR), usage_of(OWN, Some(1))]);
 }

@@ -68,6 +68,7 @@ impl Names {
 }
 
 impl Check {
+    /// Extensions that the agent has, or that it can be without.
     pub(super) fn extensions(
         &mut self,
         field: &str,
@@ -75,18 +76,36 @@ impl Check {
         wish: ExtensionWish,
         host: &dyn HostFacts,
     ) {
-        if names.len() > NAMES {
-            self.refuse(format!("/{field}"), format!("must not have more than {NAMES} names"));
-            return;
-        }
-        for (index, name) in names.iter().enumerate() {
+        self.each_name(field, names, |name| {
             // They become part of a command line: a name never looks like an option, or like two names.
             let sane = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-            if name.is_empty() || name.len() > NAME_BYTES || name.starts_with('-') || !sane {
-                let detail = "must be an extension's name: letters, digits, _, - and . only";
+            if name.starts_with('-') || !sane {
+                return Err("must be an extension's name: letters, digits, _, - and . only".into());
+            }
+            host.check_extension(name, wish).map_err(|refusal| format!("{name}: {refusal}"))
+        });
+    }
+
+    /// Extensions and servers that have to be there; whether they are shows when the agent has started.
+    pub(super) fn required(&mut self, names: &[String]) {
+        self.each_name("require_extensions", names, |name| {
+            let sane = !name.chars().any(char::is_control);
+            sane.then_some(()).ok_or_else(|| "must not have control characters".into())
+        });
+    }
+
+    fn each_name(&mut self, field: &str, names: &[String], check: impl Fn(&str) -> Result<(), String>) {
+        if names.len() > NAMES {
+            return self.refuse(format!("/{field}"), format!("must not have more than {NAMES} names"));
+        }
+        for (index, name) in names.iter().enumerate() {
+            let checked = if name.is_empty() || name.len() > NAME_BYTES {
+                Err(format!("must be a name of 1 to {NAME_BYTES} bytes"))
+            } else {
+                check(name)
+            };
+            if let Err(detail) = checked {
                 self.refuse(format!("/{field}/{index}"), detail);
-            } else if let Err(refusal) = host.check_extension(name, wish) {
-                self.refuse(format!("/{field}/{index}"), format!("{name}: {refusal}"));
             }
         }
     }

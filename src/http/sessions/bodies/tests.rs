@@ -71,7 +71,7 @@ fn settings() -> HttpSettings {
         allow_modes: vec![Mode::SmartApprove, Mode::Approve],
         default_provider: Some("openai".into()),
         default_model: Some("gpt-4o".into()),
-        caller_env: vec!["GOOSE_MAX_TURNS".into(), "MY_*".into()],
+        caller_env: vec!["GOOSE_MAX_TURNS".into(), "MY_FLAG".into()],
         ..fake_settings::settings()
     }
 }
@@ -118,10 +118,11 @@ fn every_field_is_taken_over() {
     let new = create(json!({
         "title": "Tidy up", "metadata": {"ticket": "7"}, "mode": "approve", "provider": "anthropic", "model": "m",
         "builtins": "todo, developer", "disabled_extensions": [" apps "],
-        "env": {"GOOSE_MAX_TURNS": "40", "MY_FLAG": ""},
+        "env": {"GOOSE_MAX_TURNS": "40", "MY_FLAG": ""}, "require_extensions": "developer, my server",
     }))
     .unwrap();
     assert_eq!(new.title.as_deref(), Some("Tidy up"));
+    assert_eq!(new.launch.require_extensions, ["developer", "my server"]);
     assert_eq!(new.metadata["ticket"], "7");
     assert_eq!(new.launch.mode, Mode::Approve);
     assert_eq!((new.launch.provider.as_deref(), new.launch.model.as_deref()), (Some("anthropic"), Some("m")));
@@ -192,11 +193,15 @@ fn what_a_new_session_must_not_have_is_refused_at_its_place() {
             vec!["/builtins/1", "/builtins/2", "/builtins/3", "/builtins/4"]
         }),
         (json!({"disabled_extensions": vec!["a"; NAMES + 1]}), vec!["/disabled_extensions"]),
+        (
+            json!({"require_extensions": ["", "a\u{0}b", "x".repeat(257)]}),
+            vec!["/require_extensions/0", "/require_extensions/1", "/require_extensions/2"],
+        ),
         (json!({"env": {"PATH": "/tmp"}}), vec!["/env/PATH"]),
         (json!({"env": {"goose_max_turns": "1"}}), vec!["/env/goose_max_turns"]),
         (json!({"env": {"GOOSE_MAX_TURNS2": "1"}}), vec!["/env/GOOSE_MAX_TURNS2"]),
         (json!({"env": {"MY_A=B": "1"}}), vec!["/env/MY_A=B"]),
-        (json!({"env": {"MY_A": "a\u{0}b"}}), vec!["/env/MY_A"]),
+        (json!({"env": {"MY_FLAG": "a\u{0}b"}}), vec!["/env/MY_FLAG"]),
         (json!({"env": {"": "a"}}), vec!["/env/"]),
         (json!({"title": "", "mode": "chat", "env": {"A": ""}}), vec!["/title", "/mode", "/env/A"]),
     ];

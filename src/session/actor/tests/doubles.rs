@@ -14,6 +14,7 @@ use crate::session::agent::{
     LaunchError, LaunchSpec, LaunchedAgent, Mode, Notice, Resume, ResumeToken, Sweep, Unfit,
 };
 use crate::session::event::EventKind;
+use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionHandle;
 use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, TurnId};
 use crate::session::log::{
@@ -21,6 +22,7 @@ use crate::session::log::{
 };
 use crate::session::order::{EventOrder, OrderFilter, OrderHead, OrderedRuns, Position, StoreTag};
 use crate::session::permission::{Permission, PermissionState};
+use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, CreateError, NewSession, Registry, SessionSettings};
 use crate::session::run::Run;
 use crate::session::snapshot::{SessionState, Snapshot};
@@ -358,11 +360,11 @@ impl World {
         let mut settings = SessionSettings {
             max_sessions: 10,
             max_running: 10,
+            max_starting: 10,
             tail_bytes: 1024 * 1024,
             output_bytes: 1024,
             pending_permissions: 8,
-            permission_timeout: Duration::from_mins(1),
-            allow_plan_write: true,
+            permissions: Arc::new(permissions()),
             end_grace: Duration::ZERO,
             stop_grace: Duration::from_mins(1),
             turn_duration: Duration::ZERO,
@@ -387,7 +389,9 @@ impl World {
     pub(super) async fn create(&self) -> Result<SessionHandle, CreateError> {
         let launch = LaunchSpec::new(Mode::Approve);
         let metadata = std::collections::BTreeMap::new();
-        self.registry.create(NewSession { owner: "alice".into(), title: None, metadata, launch }).await
+        let (owner, permission_policy) = ("alice".into(), PermissionPolicy::default());
+        let new = NewSession { owner, title: None, metadata, permission_policy, launch };
+        self.registry.create(new).await
     }
 
     /// The next start that is asked for.

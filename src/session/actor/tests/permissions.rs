@@ -8,8 +8,11 @@ use crate::session::agent::{
     AgentCommand, AgentEvent, AgentOption, AgentPermissionRequest, PermissionReply, ReplyToken,
 };
 use crate::session::event::EventKind;
+use crate::session::fake_permissions::permissions;
 use crate::session::handle::{Refusal, SessionHandle};
-use crate::session::permission::{Answer, DecidedBy, Decision, Permission, PermissionState, Scope};
+use crate::session::permission::{
+    Answer, DecidedBy, Decision, Permission, PermissionSettings, PermissionState, Scope,
+};
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::Turn;
 
@@ -29,7 +32,8 @@ fn question() -> AgentEvent {
 }
 
 async fn world() -> World {
-    World::new(|settings| settings.permission_timeout = Duration::from_millis(TIMEOUT_MS)).await
+    let timeout = Duration::from_millis(TIMEOUT_MS);
+    World::new(|settings| settings.permissions = PermissionSettings { timeout, ..permissions() }.into()).await
 }
 
 /// A session that waits for an answer.

@@ -1,4 +1,4 @@
-//! The words of a line that is not understood: cut out by their looks, rather too many than too few.
+//! The words of a text that is not understood: cut out by their looks, rather too many than too few.
 
 use super::pattern::CommandPattern;
 
@@ -7,17 +7,16 @@ use super::pattern::CommandPattern;
 pub(super) struct RawWords([Vec<String>; 2]);
 
 impl RawWords {
-    pub(super) fn of(line: &str) -> Self {
-        // `r''m` and `r\m` are one word, `sh -c 'rm x'` has two in its last one: both are looked at.
-        let joined: String = line.chars().filter(|letter| !is_quoting(*letter)).collect();
-        Self([words(&joined), words(line)])
+    pub(super) fn of(text: &str) -> Self {
+        // `r''m`, `r\m` and an `rm` with a line break after a backslash in it are one word; `sh -c 'rm x'` has two in its last
+        // one. Both are looked at.
+        let joined: String = text.replace("\\\n", "").chars().filter(|letter| !is_quoting(*letter)).collect();
+        Self([words(&joined), words(text)])
     }
 
     /// Whether the pattern's command is at any of the words.
     pub(super) fn hold(&self, pattern: &CommandPattern) -> bool {
-        self.0.iter().any(|words| {
-            (0..words.len()).any(|at| pattern.is_meant_by(words[at..].iter().map(String::as_str)))
-        })
+        self.0.iter().any(|words| pattern.is_among(words))
     }
 }
 
@@ -30,10 +29,7 @@ fn words(text: &str) -> Vec<String> {
         letter.is_whitespace()
             || letter.is_control()
             || is_quoting(letter)
-            || matches!(
-                letter,
-                '|' | '&' | ';' | '<' | '>' | '(' | ')' | '{' | '}' | '$' | '`' | '=' | ',' | '!'
-            )
+            || "|&;<>(){}[]$`=,!".contains(letter)
     });
     parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
+use crate::session::id::MessageId;
 
 /// What happens to the queue.
 #[derive(Clone, Debug)]
@@ -14,12 +15,22 @@ enum Queue {
     Cancel(usize),
 }
 
+/// What happens to words put into a turn; each in its place among all that were.
+#[derive(Clone, Debug)]
+enum Steer {
+    Ask,
+    Take(usize),
+    Answer(usize),
+    Use(usize),
+}
+
 #[derive(Clone, Debug)]
 enum Input {
     Started,
     StartFailed,
     Prompt,
     Queue(Queue),
+    Steer(Steer),
     Cancel,
     Answer(usize, Decision),
     Expire(usize),
@@ -55,6 +66,10 @@ fn input() -> impl Strategy<Value = Input> {
         8 => Just(Input::Queue(Queue::Prompt)),
         6 => Just(Input::Queue(Queue::Begin)),
         2 => (0..2usize).prop_map(|index| Input::Queue(Queue::Cancel(index))),
+        4 => Just(Input::Steer(Steer::Ask)),
+        4 => (0..3usize).prop_map(|index| Input::Steer(Steer::Take(index))),
+        2 => (0..3usize).prop_map(|index| Input::Steer(Steer::Answer(index))),
+        2 => (0..3usize).prop_map(|index| Input::Steer(Steer::Use(index))),
         3 => Just(Input::Cancel),
         6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
         2 => (0..3usize).prop_map(Input::Expire),
@@ -101,6 +116,40 @@ fn apply_to_queue(walk: &mut Walk, input: &Queue) {
     }
 }
 
+fn apply_steer(walk: &mut Walk, input: &Steer) {
+    // The newest first, so that most are still of use.
+    let nth = |walk: &Walk, index: usize| walk.steers.iter().rev().nth(index).copied();
+    match *input {
+        Steer::Ask => {
+            if let Some(turn) = walk.machine.current_turn() {
+                let message = MessageId::new();
+                let prompt = Prompt::Text("x".into());
+                if walk.machine.steer(turn, message, "a".into(), prompt).is_ok() {
+                    walk.steers.push(message);
+                }
+            }
+        }
+        Steer::Take(index) => {
+            if let Some(message) = nth(walk, index) {
+                walk.agent(AgentEvent::Steered { message, agents_id: Some(message.to_string()) });
+            }
+        }
+        Steer::Answer(index) => {
+            if let Some(message) = nth(walk, index) {
+                walk.machine.steer_answered(message);
+            }
+        }
+        Steer::Use(index) => {
+            if let Some(message) = nth(walk, index) {
+                walk.agent(AgentEvent::UserMessage {
+                    message_id: Some(message.to_string()),
+                    text: "x".into(),
+                });
+            }
+        }
+    }
+}
+
 fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
     walk.now += 7;
     match *input {
@@ -113,6 +162,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             let prompt = Prompt::Text("x".into());
             let _ = walk.step(|machine, step| machine.prompt(step, TurnId::new(), "a".into(), prompt));
         }
+        Input::Steer(ref input) => apply_steer(walk, input),
         Input::Queue(ref input) => apply_to_queue(walk, input),
         Input::Cancel => {
             if let Some(turn) = walk.machine.current_turn() {
@@ -208,6 +258,14 @@ struct Ledger {
     queue: VecDeque<TurnId>,
     calls: HashMap<String, bool>,
     permissions: HashMap<PermissionId, bool>,
+    /// What was put into turns, ever.
+    steered: HashSet<MessageId>,
+    /// What was put into the running turn and is not used.
+    unused: HashSet<MessageId>,
+    /// Whether that was said.
+    told_unused: bool,
+    /// Whether the session is deleted in the end.
+    is_deleted: bool,
 }
 
 impl Ledger {
@@ -231,12 +289,31 @@ impl Ledger {
                     }
                 }
             }
+            (EventKind::TurnSteered, EventBody::Steered { message_id, .. }) => {
+                assert!(self.steered.insert(*message_id), "words are put into a turn once");
+                self.unused.insert(*message_id);
+            }
+            (EventKind::MessageUser, EventBody::Text { message_id, .. }) => {
+                self.unused.remove(message_id);
+            }
+            (EventKind::Notice, EventBody::Notice { code, .. }) if code == "steer-unused" => {
+                assert!(!self.told_unused && !self.unused.is_empty());
+                self.told_unused = true;
+            }
             (kind, EventBody::Turn { turn, .. }) => {
                 assert!(kind.ends_turn() && turn.prompt.is_none() && turn.ended_at.is_some());
                 let before = self.turns.insert(turn.id, turn.state);
                 assert!(matches!(before, Some(TurnState::Running | TurnState::Queued)), "a turn ends once");
                 assert_eq!(before == Some(TurnState::Queued), turn.started_at.is_none());
                 self.queue.retain(|queued| *queued != turn.id);
+                if before == Some(TurnState::Running) {
+                    assert!(
+                        self.told_unused != self.unused.is_empty() || self.is_deleted,
+                        "nothing is lost unsaid"
+                    );
+                    self.told_unused = false;
+                    self.unused.clear();
+                }
             }
             (EventKind::ToolCallStarted, EventBody::ToolCall { tool_call }) => {
                 assert_ne!(self.calls.insert(tool_call.id.clone(), true), Some(true), "a call begins once");
@@ -277,7 +354,7 @@ proptest! {
         for input in inputs {
             apply(&mut walk, &input, &mut asked);
         }
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger { is_deleted: walk.machine.is_deleting(), ..Ledger::default() };
         for (kind, turn, body) in &walk.events {
             ledger.read(*kind, *turn, body);
         }

@@ -173,7 +173,7 @@ fn a_restart_forgets_the_deaths_and_keeps_the_reason() {
     (0..3).for_each(|_| die(&mut walk));
     let record = walk.machine.record().clone();
     let last = record.snapshot.last_event_id;
-    walk.machine = Machine::restore(record, last, BOUNDS);
+    walk.machine = Machine::restore(record, last, BOUNDS, Arc::new(permissions()));
     walk.step(Machine::gateway_restarted);
     assert_eq!(walk.state(), SessionState::Failed);
     assert!(walk.machine.snapshot().state_reason.as_ref().unwrap().contains("3 times"));

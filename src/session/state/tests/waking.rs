@@ -105,10 +105,11 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
     let record = walk.machine.record().clone();
     let last = record.snapshot.last_event_id;
     let mut walk = Walk {
-        machine: Machine::restore(record, last, BOUNDS),
+        machine: Machine::restore(record, last, BOUNDS, Arc::new(permissions())),
         events: Vec::new(),
         commands: Vec::new(),
         changes: Vec::new(),
+        steers: Vec::new(),
         starts: false,
         modes: Vec::new(),
         now: 9,
@@ -128,10 +129,11 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
     let record = walk.machine.record().clone();
     let last = record.snapshot.last_event_id;
     let mut again = Walk {
-        machine: Machine::restore(record, last, BOUNDS),
+        machine: Machine::restore(record, last, BOUNDS, Arc::new(permissions())),
         events: Vec::new(),
         commands: Vec::new(),
         changes: Vec::new(),
+        steers: Vec::new(),
         starts: false,
         modes: Vec::new(),
         now: 9,
