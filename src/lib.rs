@@ -13,6 +13,7 @@
 //! - [`app`]: wires everything together; the only module that knows all others.
 //! - [`cli`]: the command line.
 //! - [`demo`]: the built-in scripted model.
+//! - [`metrics`]: figures about the running gateway, counted from committed events.
 //! - [`shutdown`]: soft and hard shutdown, and the tracker of all tasks.
 //! - [`telemetry`]: log output.
 
@@ -27,5 +28,6 @@ pub mod http;
 pub mod app;
 pub mod cli;
 pub mod demo;
+pub mod metrics;
 pub mod shutdown;
 pub mod telemetry;

@@ -85,6 +85,22 @@ fn tool_servers_are_read_from_tables_and_from_a_variable_and_not_shown() {
 }
 
 #[test]
+fn the_rules_that_people_are_shown_can_be_used() {
+    let page = include_str!("../../docs/permission-rules.md");
+    let examples: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(examples.len(), 3);
+    for example in examples {
+        assert!(!with_file(example).unwrap().permissions.rules.is_empty(), "{example}");
+    }
+    let (start, end) =
+        (DEFAULTS.find("# [[permissions.rules]]").unwrap(), DEFAULTS.find("\n[sessions]").unwrap());
+    let commented = DEFAULTS[start..end].lines().map(|line| line.trim_start_matches("# "));
+    let rules = with_file(&commented.collect::<Vec<_>>().join("\n")).unwrap().permissions.rules;
+    assert_eq!(rules.len(), 3);
+}
+
+#[test]
 fn permission_rules_are_read() {
     let config = with_file(
         "[permissions]\ndefault = \"reject\"\n[[permissions.rules]]\naction = \"allow\"\ntool = \"tree\"\n\

@@ -106,6 +106,10 @@ const IN_FILES: &[(&str, &str)] = &[
         "goose.env.EXTENSIONS: may not be set, since goose would then switch extensions on past goose.disabled_extensions; use goose.builtins and goose.config_dir (in FILE)",
     ),
     (
+        "[goose.env]\nGOOSE_SHELL = \"/usr/bin/fish\"",
+        "goose.env.GOOSE_SHELL: may only be bash: the permission rules read shell lines as bash does (in FILE)",
+    ),
+    (
         "[goose.env]\nGANDER_INSTANCE = \"/x\"",
         "goose.env.GANDER_INSTANCE: may not be set: variables that start with GANDER_ are gander's own (in FILE)",
     ),

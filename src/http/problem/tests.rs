@@ -105,7 +105,7 @@ fn a_member_cannot_hide_the_code() {
 #[test]
 fn the_errors_below_become_problems() {
     let failure = |class| AgentFailure { class, code: None, message: "no such model".into() };
-    let setting = |class| Refusal::SettingRefused { field: "model", failure: failure(class) };
+    let setting = |class| Refusal::SettingRefused { setting: Setting::Model, failure: failure(class) };
     let turn = TurnId::new();
     let table: Vec<(Problem, Code)> = vec![
         (Refusal::SessionGone.into(), Code::SessionNotFound),

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use reqwest::Method;
 use serde_json::json;
 use tokio::net::TcpStream;
 
 use super::{call, extension, hibernate, said};
 use crate::support::{
-    Discover, Gander, RealToolServer, Session, Setup, ToolServer, authority, text, until_async,
+    Discover, Gander, RealToolServer, Session, Setup, ToolServer, authority, refusal, text, until_async,
 };
 
 /// Everything in a folder, as one text.
@@ -152,4 +153,22 @@ async fn a_server_behind_tls_is_reached_and_its_certificate_is_looked_at() {
     assert_eq!(extension(&session.snapshot, "web")["loaded"], false);
     assert_eq!(web.asked().len(), 0);
     doubting.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_named_behind_the_proxy_too() {
+    let silent = ToolServer::start("silent", Discover::Silence).await;
+    let config = format!(
+        "[goose]\nstart_timeout = \"3s\"\n[mcp]\nanswer_discover = true\n\
+         [[mcp.servers]]\nname = \"silent\"\nurl = {:?}\n",
+        silent.url()
+    );
+    let gander = Setup::real().config(&config).start().await;
+    let creating = gander.request(Method::POST, "/v1/sessions").json(&json!({}));
+    let problem = refusal(creating, 504, "agent-start-timeout").await;
+    assert_eq!(problem["extensions"][0]["name"], "silent", "{problem}");
+    let calls: Vec<Option<String>> = silent.asked().into_iter().map(|asked| asked.call).collect();
+    assert_eq!(calls, [Some("initialize".to_owned())]);
+    assert_eq!(gander.descendants(), Vec::<u32>::new(), "a failed start leaves nothing");
+    gander.stop().await;
 }
