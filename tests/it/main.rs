@@ -4,10 +4,12 @@
 
 mod architecture;
 mod backup;
+mod beats;
 mod callers;
 mod command_line;
 mod connections;
 mod crash;
+mod cycles;
 mod ends;
 mod extensions;
 mod floor;
