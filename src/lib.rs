@@ -6,6 +6,7 @@
 //! - [`session`]: the core: sessions, turns, permissions, events, and the ports to agent and log.
 //! - [`acp`]: the Agent Client Protocol over a child's pipes, to and from the core's types.
 //! - [`goose`]: what is goose's own: launching, homes, catalogue, the todo list as plan.
+//! - [`mcp_proxy`]: between an agent and MCP servers that its first question would lose.
 //! - [`process`]: child processes and their ends; knows neither goose nor sessions.
 //! - [`store`]: the event log and the records in `SQLite`.
 //! - [`http`]: routes, bodies, problems, streams.
@@ -20,6 +21,7 @@ pub mod config;
 pub mod session;
 pub mod acp;
 pub mod goose;
+pub mod mcp_proxy;
 pub mod process;
 pub mod store;
 pub mod http;

@@ -25,7 +25,7 @@ use self::agent::{GooseAgent, exit_of};
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
-use self::servers::SessionServers;
+use self::servers::Proxies;
 use self::settle::{NotReady, Origin, Settled, Started, settle};
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::belonging::{self, Belonging};
@@ -82,12 +82,15 @@ struct Shared {
     /// A standard mutex: held for a look-up, never across an await.
     versions: Mutex<HashMap<ProgramStamp, Version>>,
     listing: ListingCache,
+    proxies: Proxies,
 }
 
 impl GooseLauncher {
     pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
         let (versions, listing) = (Mutex::default(), ListingCache::default());
-        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing }) }
+        let environment = settings.launch.inherited.iter().chain(&settings.launch.last).cloned().collect();
+        let proxies = Proxies::new(environment, tasks.clone());
+        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing, proxies }) }
     }
 
     async fn launch(
@@ -101,12 +104,12 @@ impl GooseLauncher {
         let settings = &self.shared.settings;
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
-        let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        let mut launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
         refuse_without(launch.ruled_out(&spec.require_extensions))?;
         let cwd =
             self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
-        let servers = SessionServers::of(&spec, &settings.servers);
+        let mut servers = self.servers_for(&spec, &mut launch).await?;
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
         let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
@@ -121,6 +124,7 @@ impl GooseLauncher {
         let redactor = servers.redactor(&settings.redactor);
         let hearing = self.hearing(session, &guard.home, &redactor, &events);
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
+        agent.keep(servers.proxy.take());
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Mutex::new("goose has not answered initialize");
         let ready = async {

@@ -67,11 +67,14 @@ fn the_defaults_are_whole_and_what_the_contract_says() {
 fn tool_servers_are_read_from_tables_and_from_a_variable_and_not_shown() {
     let text = "[mcp]\nallow_caller = { hosts = \"a.example, 127.0.0.1:9000\" }\n\
         [[mcp.servers]]\nname = \"My Files\"\ncommand = \"/bin/files\"\nargs = [\"-v\"]\nenv = { TOKEN = \"hush\", N = 1 }\n\
-        [[mcp.servers]]\nname = \"web\"\nurl = \"http://web/mcp\"\nheaders = { Authorization = \"Bearer hush\" }";
+        [[mcp.servers]]\nname = \"web\"\nurl = \"http://web/mcp\"\nheaders = { Authorization = \"Bearer hush\" }\n\
+        answer_discover = true";
     let config = with_file(text).unwrap();
     let servers = config.mcp.servers();
-    let names: Vec<&str> = servers.configured.iter().map(|server| server.name.as_str()).collect();
+    let names: Vec<&str> =
+        servers.configured.iter().map(|configured| configured.server.name.as_str()).collect();
     assert_eq!(names, ["myfiles", "web"]);
+    assert!(servers.configured[1].answer_discover && !servers.answer_discover);
     assert_eq!((servers.allowance.stdio, servers.allowance.hosts.len()), (false, 2));
     assert!(!format!("{config:?}").contains("hush"));
 

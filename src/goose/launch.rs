@@ -116,6 +116,20 @@ impl LaunchSettings {
     }
 }
 
+impl Launch {
+    /// Lets goose ask what listens on 127.0.0.1 without a detour over the network's proxy, whatever the variables say of
+    /// that. goose 1.52 heeds `NO_PROXY`, and `no_proxy` only without it (measured).
+    pub fn reach_loopback_directly(&mut self) {
+        let set = ["NO_PROXY", "no_proxy"]
+            .iter()
+            .find_map(|name| self.environment.get(*name).filter(|hosts| !hosts.trim().is_empty()).cloned());
+        let hosts = set.map_or_else(|| "127.0.0.1".to_owned(), |hosts| format!("{hosts},127.0.0.1"));
+        for name in ["NO_PROXY", "no_proxy"] {
+            self.environment.insert(name.to_owned(), hosts.clone());
+        }
+    }
+}
+
 /// Why a session that goose has started is not the one that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Mismatch {
@@ -277,6 +291,21 @@ mod tests {
         assert_eq!(launch.ruled_out(&required), [absent("memory", "it is switched off")]);
         let off = ["code_execution", "extensionmanager", "memory", "orchestrator", "summon"];
         assert_eq!(launch.switched_off, off.map(str::to_owned).into());
+    }
+
+    #[test]
+    fn loopback_is_reached_without_a_detour() {
+        for (variables, hosts) in [
+            (&[][..], "127.0.0.1"),
+            (&[("NO_PROXY", "a.example"), ("no_proxy", "b.example")], "a.example,127.0.0.1"),
+            (&[("NO_PROXY", " "), ("no_proxy", "b.example")], "b.example,127.0.0.1"),
+        ] {
+            let set = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let mut launch = settings().launch(&spec(), Path::new("/h")).unwrap();
+            launch.environment.extend(set);
+            launch.reach_loopback_directly();
+            assert_eq!((&*launch.environment["NO_PROXY"], &*launch.environment["no_proxy"]), (hosts, hosts));
+        }
     }
 
     fn options() -> Vec<ConfigOption> {

@@ -13,6 +13,7 @@ use super::guard::Guard;
 use crate::acp::{Connection, StderrTail};
 use crate::goose::belonging;
 use crate::goose::steer::{self, ActiveRun, SteerParams};
+use crate::mcp_proxy::McpProxy;
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
     Agent, AgentCommand, AgentExit, AgentGone, BoxFuture, Mode, Notice, SteerFailure, Sweep, Unfit,
@@ -33,6 +34,8 @@ pub(super) struct GooseAgent {
     /// The run of the turn.
     run: ActiveRun,
     tasks: Tasks,
+    /// What it reaches some of its tool servers through.
+    _proxy: Option<McpProxy>,
 }
 
 /// How long goose may take from a prompt to naming its run, which it does at once.
@@ -47,7 +50,12 @@ impl GooseAgent {
         tasks: Tasks,
     ) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks }
+        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, _proxy: None }
+    }
+
+    /// Keeps the proxy for as long as goose.
+    pub(super) fn keep(&mut self, proxy: Option<McpProxy>) {
+        self._proxy = proxy;
     }
 
     /// goose is ready. A turn that it was woken for begins now, without a mark of its own.

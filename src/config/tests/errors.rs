@@ -83,7 +83,11 @@ const IN_FILES: &[(&str, &str)] = &[
     ),
     (
         "[[mcp.servers]]\nname = \"a\"\nuri = \"http://h/\"",
-        "mcp.servers.uri: no such key; there are name, type, command, args, env, url, headers (in FILE)",
+        "mcp.servers.uri: no such key; there are name, type, command, args, env, url, headers, answer_discover (in FILE)",
+    ),
+    (
+        "[[mcp.servers]]\nname = \"a\"\ncommand = \"/x\"\nanswer_discover = true",
+        "mcp.servers: server \"a\": answer_discover belongs to a server with a url (in FILE)",
     ),
     (
         "[mcp]\nallow_caller = { hosts = [\"*\"], stdio = false }",
