@@ -53,7 +53,7 @@ use std::time::Duration;
 use self::permissions::PendingReply;
 use super::agent::{AgentCommand, ConfigOption, LaunchError, Notice, Setting};
 use super::event::{EventBody, EventKind, SessionChange};
-use super::handle::{Choices, Refusal};
+use super::handle::Refusal;
 use super::id::{EventId, MessageId, PermissionId, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::{DecidedBy, PermissionSettings};
@@ -213,15 +213,6 @@ impl Machine {
 
     pub(super) fn snapshot(&self) -> &Snapshot {
         &self.record.snapshot
-    }
-
-    /// The snapshot for a caller.
-    pub(super) fn snapshot_with(&self, choices: Choices) -> Snapshot {
-        let mut snapshot = self.record.snapshot.clone();
-        if choices == Choices::All && !self.all_options.is_empty() {
-            snapshot.config_options.clone_from(&self.all_options);
-        }
-        snapshot
     }
 
     pub(super) fn record(&self) -> &SessionRecord {

@@ -4,9 +4,10 @@ use super::stopping::Stop;
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, ConfigOption};
 use crate::session::event::{EventBody, EventKind, SessionChange};
-use crate::session::handle::{Refusal, SessionPatch};
+use crate::session::handle::{Choices, Refusal, SessionPatch};
 use crate::session::id::{Timestamp, TurnId};
 use crate::session::permission::DecidedBy;
+use crate::session::snapshot::Snapshot;
 use crate::session::tool_call::ToolCallStatus;
 use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
 
@@ -184,6 +185,15 @@ impl Machine {
         }
         field.clone_from(&value);
         Some(value)
+    }
+
+    /// The snapshot for a caller.
+    pub(in crate::session) fn snapshot_with(&self, choices: Choices) -> Snapshot {
+        let mut snapshot = self.record.snapshot.clone();
+        if choices == Choices::All && !self.all_options.is_empty() {
+            snapshot.config_options.clone_from(&self.all_options);
+        }
+        snapshot
     }
 
     /// The agent's settings as they are: what a failed change goes back to.
