@@ -21,6 +21,7 @@ use super::permissions::visible_to;
 use super::problem::Problem;
 use super::request::{JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
 use super::turns::NoFields;
+use crate::session::audit::By;
 use crate::session::handle::{Refusal, SessionHandle};
 use crate::session::id::SessionId;
 use crate::session::registry::NewSession;
@@ -108,7 +109,7 @@ pub async fn create_session(
         // The agent's program may have it. Asking it once is enough for `check` to know.
         api.host.extensions().await;
     }
-    let new = match (body.check(caller.name(), &api.settings, api.host.as_ref()), cwd.transpose()) {
+    let new = match (body.check(caller.by(), &api.settings, api.host.as_ref()), cwd.transpose()) {
         (Ok(mut new), Ok(cwd)) => {
             new.launch.cwd = cwd;
             new
@@ -137,7 +138,7 @@ pub async fn create_session(
 }
 
 async fn make(api: &Api, new: NewSession, respond_async: bool) -> Result<Snapshot, Problem> {
-    let owner = new.owner.clone();
+    let by = new.by.clone();
     let session = api.registry.create(new).await?;
     if respond_async {
         return Ok(session.snapshot().await?);
@@ -146,14 +147,14 @@ async fn make(api: &Api, new: NewSession, respond_async: bool) -> Result<Snapsho
         Ok(snapshot) => Ok(snapshot),
         Err(failure) => {
             // The caller gets a problem instead of an id, so nobody would ever delete it.
-            remove_failed(&session, &owner).await;
+            remove_failed(&session, &by).await;
             Err(failure.into())
         }
     }
 }
 
-async fn remove_failed(session: &SessionHandle, owner: &str) {
-    match session.delete(owner).await {
+async fn remove_failed(session: &SessionHandle, by: &By) {
+    match session.delete(by).await {
         // Somebody who saw it in a list was faster.
         Ok(()) | Err(Refusal::SessionGone) => {}
         Err(refusal) => {
@@ -279,7 +280,7 @@ pub async fn update_session(
         policy_body::require_role(&caller, &policy)?;
     }
     let patch = body.check(&metadata, &api.settings).map_err(Problem::unacceptable)?;
-    Ok(Json(session.patch(caller.name(), patch).await?))
+    Ok(Json(session.patch(&caller.by(), patch).await?))
 }
 
 /// Let a session's agent go
@@ -307,7 +308,7 @@ pub async fn hibernate_session(
     JsonBody(NoFields {}): JsonBody<NoFields>,
 ) -> Result<Json<Snapshot>, Problem> {
     caller.require(Role::Prompt)?;
-    Ok(Json(session_of(&api, &caller, &session_id)?.hibernate().await?))
+    Ok(Json(session_of(&api, &caller, &session_id)?.hibernate(&caller.by()).await?))
 }
 
 /// Delete a session
@@ -333,7 +334,7 @@ pub async fn delete_session(
     PathText(session_id): PathText<String>,
 ) -> Result<StatusCode, Problem> {
     caller.require(Role::Prompt)?;
-    session_of(&api, &caller, &session_id)?.delete(caller.name()).await?;
+    session_of(&api, &caller, &session_id)?.delete(&caller.by()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
