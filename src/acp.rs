@@ -12,5 +12,5 @@ mod rpc;
 mod stdio;
 mod translate;
 
-pub use connection::{AgentPipes, AgentSelf, Connection, Limits, NewSession};
+pub use connection::{AgentPipes, AgentSelf, Connection, Limits, NewSession, ProviderFacts};
 pub use stdio::{Redactor, StderrTail};

@@ -7,6 +7,7 @@
 mod adapters;
 mod audit;
 mod expiry;
+mod figures;
 mod extensions;
 mod launcher;
 mod service_manager;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
 pub use self::audit::read_audit;
+use self::figures::HostFigures;
 use self::service_manager::ServiceManager;
 use self::settings::{extension_facts, http_settings, launcher, session_settings};
 pub use self::trial::{Trial, try_goose};
@@ -33,13 +35,14 @@ use crate::goose::version::Version;
 use crate::http::auth::{self, Callers};
 use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
+use crate::metrics::{Metrics, observe};
 use crate::process::Spawner;
 use crate::session::agent::LaunchError;
 use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
-use crate::store::{OpenError, SqliteStore, StoreConfig, Synchronous};
+use crate::store::{OnCommit, OpenError, SqliteStore, StoreConfig, Synchronous};
 
 /// How long callers may take to read the end of their answers, once no turn runs any more.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -100,6 +103,7 @@ pub enum Ended {
 /// A gander that listens and is ready to serve.
 pub struct App {
     listener: server::Listener,
+    metrics_listener: Option<server::Listener>,
     api: Api,
     store: Arc<SqliteStore>,
     tasks: Tasks,
@@ -133,7 +137,8 @@ impl App {
         let storage = |source| StartError::Storage { dir: dir.clone(), source };
         launcher::make_private_folder(dir).map_err(storage)?;
         warn_if_open_to_others(dir).map_err(storage)?;
-        let store = open_store(config, tasks).await?;
+        let metrics = Metrics::new();
+        let store = open_store(config, &metrics, tasks).await?;
         let callers = callers(config, dir).map_err(|error| match error {
             CallersError::Tokens(error) => StartError::Tokens(error),
             CallersError::Token(source) => storage(source),
@@ -152,6 +157,7 @@ impl App {
         } else {
             None
         };
+        let figures = HostFigures::new(dir, spawner.clone());
         let launcher = launcher(config, model.as_ref(), spawner, tasks);
         let registry = Registry::open(
             Arc::clone(&store) as Arc<dyn Store>,
@@ -167,6 +173,9 @@ impl App {
         let address = config.server.listen;
         let listener =
             server::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+        let metrics_listener = figures::bind(config.server.metrics_listen).await?;
+        let watching = observe(metrics.clone(), Arc::clone(&store) as Arc<dyn Store>, tasks.hard().clone());
+        tasks.spawn(watching);
         let goose = launcher.find().await.map(|(_, version)| version);
         let tickets = auth::Tickets::kept_in(dir.join("stream-tickets"));
         let CallersAndToken { callers, token_file } = callers;
@@ -185,12 +194,14 @@ impl App {
             callers,
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
-            host: Arc::new(Host::new(Arc::clone(&store), extension_facts(config, launcher), demo)),
+            host: Arc::new(Host::new(Arc::clone(&store), figures, extension_facts(config, launcher), demo)),
+            metrics,
             streams: OpenStreams::default(),
             tasks: tasks.clone(),
         };
         Ok(Self {
             listener,
+            metrics_listener,
             api,
             store,
             tasks: tasks.clone(),
@@ -202,9 +213,13 @@ impl App {
 
     /// Serves until the tasks' soft signal, then lets what runs end: within the grace by itself, then by force.
     pub async fn run(self) -> Ended {
-        let Self { listener, api, store, tasks, shutdown_grace, service_manager, .. } = self;
+        let Self { listener, metrics_listener, api, store, tasks, shutdown_grace, service_manager, .. } =
+            self;
         let registry = api.registry.clone();
         let settings = Arc::clone(&api.settings);
+        if let Some(listener) = metrics_listener {
+            figures::serve(listener, &api);
+        }
         let router = crate::http::router(api);
         let closing = CancellationToken::new();
         let serving = tasks.spawn({
@@ -261,9 +276,15 @@ fn warn_if_open_to_others(dir: &Path) -> io::Result<()> {
 }
 
 /// Opens the store on a thread that may wait for the disk.
-async fn open_store(config: &Config, tasks: &Tasks) -> Result<Arc<SqliteStore>, StartError> {
+async fn open_store(
+    config: &Config,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) -> Result<Arc<SqliteStore>, StartError> {
     let storage = &config.storage;
+    let metrics = metrics.clone();
     let settings = StoreConfig {
+        on_commit: OnCommit(Arc::new(move |bytes, took| metrics.committed(bytes, took))),
         synchronous: match storage.sync {
             StorageSync::Normal => Synchronous::Normal,
             StorageSync::Full => Synchronous::Full,

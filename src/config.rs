@@ -50,6 +50,8 @@ pub use turns::{CancelSettings, CrashSettings, TurnSettings};
 
 use layers::Layers;
 
+use crate::goose::launch::OwnSettings;
+
 /// The commented defaults: the lowest layer, and what `gander config` prints.
 pub const DEFAULTS: &str = include_str!("../gander.default.toml");
 
@@ -141,20 +143,31 @@ impl Config {
         self.environment.find_command(&self.goose.command)
     }
 
-    /// The provider that goose will use when a caller names none: `goose.provider`, else the inherited
-    /// `GOOSE_PROVIDER`, else the one in `config.yaml` of `goose.config_dir`.
+    /// The provider that goose will use when a caller names none: `goose.provider`, else its own.
     #[must_use]
     pub fn provider(&self) -> Option<String> {
-        let inherited = || {
-            let passed = self.agent_environment().into_iter();
-            passed.filter(|(name, _)| name == "GOOSE_PROVIDER").map(|(_, value)| value).next()
-        };
         self.goose
             .provider
             .clone()
-            .or_else(inherited)
-            .or_else(|| self.goose.provider_in_config_dir())
             .filter(|provider| !provider.is_empty())
+            .or_else(|| self.own_settings().provider)
+    }
+
+    /// What goose has when it is told nothing: by the inherited variables, else by `config.yaml` of `goose.config_dir`;
+    /// and the thinking effort that gander gives to sessions without one.
+    #[must_use]
+    pub fn own_settings(&self) -> OwnSettings {
+        let file = self.goose.own_configuration();
+        let inherited = self.agent_environment();
+        let own = |variable: &str, in_file: Option<String>| {
+            let value = inherited.iter().find(|(name, _)| name == variable).map(|(_, value)| value.clone());
+            value.or(in_file).filter(|value| !value.is_empty())
+        };
+        OwnSettings {
+            provider: own("GOOSE_PROVIDER", file.provider),
+            model: own("GOOSE_MODEL", file.model),
+            thinking_effort: self.goose.thinking_effort.clone(),
+        }
     }
 
     /// The socket on which a service manager wants to hear how far gander is (`NOTIFY_SOCKET`, see `sd_notify(3)`).

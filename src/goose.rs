@@ -6,6 +6,7 @@
 //! - [`home`]: a session's `GOOSE_PATH_ROOT`.
 //! - [`launch`]: how it is started, and whether it is what was asked for.
 //! - [`listing`]: what a goose says it has.
+//! - [`log`]: what its log says of extensions that did not load.
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`remembered`]: what it must not remember of permissions.
@@ -21,10 +22,12 @@ pub mod extensions;
 pub mod home;
 pub mod launch;
 pub mod listing;
+pub mod log;
 pub mod outcome;
 pub mod plan;
 pub mod remembered;
 pub mod servers;
+pub mod starting;
 pub mod steer;
 pub mod tools;
 pub mod updates;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{delete, get, post};
 
+use crate::metrics::Metrics;
 use crate::session::agent::Mode;
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
@@ -29,6 +30,7 @@ pub mod inbox;
 pub mod info;
 pub mod events;
 mod layers;
+pub mod metrics;
 pub mod messages;
 pub mod openapi;
 pub mod permission_grants;
@@ -64,6 +66,8 @@ pub struct Api {
     pub answers: Arc<dyn idempotency::RememberedAnswers>,
     /// What the gateway knows about itself.
     pub host: Arc<dyn host::HostFacts>,
+    /// Figures about the running gateway.
+    pub metrics: Metrics,
     /// The event streams that callers have open.
     pub streams: stream::OpenStreams,
     /// The task tracker and the shutdown signals.
@@ -122,6 +126,7 @@ pub fn router(api: Api) -> Router {
         callers: api.callers.clone(),
         answers: Arc::clone(&api.answers),
         tasks: api.tasks.clone(),
+        metrics: api.metrics.clone(),
         recheck: recheck(api.clone()),
         stream_again: turns::stream_again(api.clone()),
     };
@@ -134,6 +139,7 @@ fn routes() -> Router<Api> {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi_json))
+        .route("/metrics", get(metrics::metrics))
         .route("/docs", get(docs::to_folder))
         .route("/docs/", get(docs::index))
         .route("/docs/{file}", get(docs::file))

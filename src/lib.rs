@@ -6,12 +6,14 @@
 //! - [`session`]: the core: sessions, turns, permissions, events, and the ports to agent and log.
 //! - [`acp`]: the Agent Client Protocol over a child's pipes, to and from the core's types.
 //! - [`goose`]: what is goose's own: launching, homes, catalogue, the todo list as plan.
+//! - [`mcp_proxy`]: between an agent and MCP servers that its first question would lose.
 //! - [`process`]: child processes and their ends; knows neither goose nor sessions.
 //! - [`store`]: the event log and the records in `SQLite`.
 //! - [`http`]: routes, bodies, problems, streams.
 //! - [`app`]: wires everything together; the only module that knows all others.
 //! - [`cli`]: the command line.
 //! - [`demo`]: the built-in scripted model.
+//! - [`metrics`]: figures about the running gateway, counted from committed events.
 //! - [`shutdown`]: soft and hard shutdown, and the tracker of all tasks.
 //! - [`telemetry`]: log output.
 
@@ -19,11 +21,13 @@ pub mod config;
 pub mod session;
 pub mod acp;
 pub mod goose;
+pub mod mcp_proxy;
 pub mod process;
 pub mod store;
 pub mod http;
 pub mod app;
 pub mod cli;
 pub mod demo;
+pub mod metrics;
 pub mod shutdown;
 pub mod telemetry;

@@ -185,10 +185,18 @@ impl Spawner {
         let shared = Arc::clone(&self.shared);
         let killed =
             self.shared.tasks.spawn_blocking(move || sweep::kill_left_over(&shared.storage_id)).await;
-        killed.unwrap_or_else(|error| {
+        let killed = killed.unwrap_or_else(|error| {
             tracing::error!(%error, "looking for an earlier run's processes failed");
             0
-        })
+        });
+        self.shared.registry.count_killed(killed);
+        killed
+    }
+
+    /// How many processes were killed since the start because nobody was left that they belonged to.
+    #[must_use]
+    pub fn killed(&self) -> u64 {
+        self.shared.registry.killed()
     }
 
     /// Starts a program under a shim of its own; returns when it runs. Dropping the future ends the attempt.

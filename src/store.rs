@@ -18,6 +18,7 @@ mod call;
 mod checkpoint;
 mod commit;
 mod fence;
+mod on_commit;
 mod ordered;
 mod queue;
 mod reader;
@@ -42,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use answers::{AnswerKey, AnswerState, StoredAnswer};
 pub use audit::AuditLog;
+pub use on_commit::OnCommit;
 pub use schema::{OpenError, Synchronous};
 
 use audit::AuditRow;
@@ -90,6 +92,8 @@ pub struct StoreConfig {
     pub reserve_bytes: u64,
     /// What tells this boot of the kernel from another.
     pub boot: String,
+    /// Told of every commit.
+    pub on_commit: OnCommit,
 }
 
 impl StoreConfig {
@@ -107,6 +111,7 @@ impl StoreConfig {
             max_bytes: 0,
             reserve_bytes: 8 * 1024 * 1024,
             boot: fence::boot_id(),
+            on_commit: OnCommit::default(),
         }
     }
 }
@@ -163,6 +168,7 @@ impl SqliteStore {
             wal: Arc::clone(&wal),
             reserve,
             max_bytes: config.max_bytes,
+            on_commit: config.on_commit,
             told,
             tail_bytes: config.tail_bytes,
         })
@@ -222,6 +228,12 @@ impl SqliteStore {
             // It has only to return.
             let _ = writer.join();
         }
+    }
+
+    /// Bytes that wait to be committed.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.backlog.queued_bytes()
     }
 
     /// Writes a little, to see whether that works.

@@ -72,6 +72,8 @@ impl<'a> Setup<'a> {
         let first = welcome.next_line().await?.ok_or("gander did not start")?;
         let address = first.split("http://").nth(1).ok_or("gander does not say where it listens")?.parse()?;
         let token = std::fs::read_to_string(storage.join("token"))?.trim().to_owned();
+        // The client is made for TLS too; which of those there are it uses is the program's to say.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build()?;
         Ok(Gander { process, address, token, client, dir: self.dir, sessions: Vec::new(), _welcome: welcome })
     }

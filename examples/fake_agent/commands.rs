@@ -14,6 +14,7 @@ use super::{Agent, Ending, State, forever, lock};
 
 const DECLINED: &str = "The user has declined to run this tool. DO NOT attempt to call this tool again.";
 const FLOOD_WRITE_BYTES: usize = 256 * 1024;
+const PIECE_BYTES: usize = 1024 * 1024;
 /// Stands for the text in the flood's line.
 const FLOOD_TEXT: &str = "<text>";
 
@@ -67,19 +68,32 @@ impl Agent {
             "invalid-utf8" => self.write(b"{\"jsonrpc\":\"2.0\",\"method\":\"\xff\xfe\"}\n"),
             "raw" => self.write(format!("{rest}\n").as_bytes()),
             "long-line" => echo(&"x".repeat(number())),
+            "bytewise" => {
+                for byte in chunk(session_id, "agent_message_chunk", rest).as_bytes() {
+                    self.write(&[*byte]);
+                    // Long enough for the other side to see it alone.
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
             "no-newline" => {
-                self.write("x".repeat(number()).as_bytes());
+                let piece = "x".repeat(PIECE_BYTES);
+                let mut left = number();
+                while left > 0 {
+                    let length = left.min(PIECE_BYTES);
+                    self.write(&piece.as_bytes()[..length]);
+                    left -= length;
+                }
                 forever();
             }
-            "stderr" => {
-                let lines = number().div_ceil(64);
-                // Whoever closes our stderr does not want to read it.
-                let _ = io::stderr().write_all(format!("{}\n", "e".repeat(63)).repeat(lines).as_bytes());
-            }
+            "stderr" => stderr(number().div_ceil(64), rate(rest)),
             "fork" => echo(&fork(rest == "setsid")),
             "ignore-term" => echo(&format!("{:?}", ignore_term())),
             "ignore-eof" => lock(&self.state).ignore_eof = true,
             "close-stdout" => self.close_stdout(),
+            "close-stdin" => {
+                // Whoever sends what is read next does not know yet.
+                let _ = File::open("/dev/null").map(rustix::stdio::dup2_stdin);
+            }
             "crash" => exit(i32::try_from(number()).unwrap_or(1)),
             "abort" => std::process::abort(),
             _ => echo(line),
@@ -164,6 +178,20 @@ impl Agent {
         if matches!(replaced, Ok(Ok(()))) {
             lock(&self.output).take();
         }
+    }
+}
+
+/// Lines on stderr, all at once or so many in a second.
+fn stderr(lines: usize, per_second: Option<u32>) {
+    let line = format!("{}\n", "e".repeat(63));
+    let Some(per_second) = per_second else {
+        // Whoever closes our stderr does not want to read it.
+        let _ = io::stderr().write_all(line.repeat(lines).as_bytes());
+        return;
+    };
+    for _ in 0..lines {
+        let _ = io::stderr().write_all(line.as_bytes());
+        thread::sleep(Duration::from_secs(1) / per_second);
     }
 }
 

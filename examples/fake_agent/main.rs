@@ -27,11 +27,13 @@
 //! | `late TEXT` | a message chunk that comes after the answer |
 //! | `garbage`, `invalid-utf8`, `raw TEXT` | a line that is no JSON, one that is no UTF-8, this line |
 //! | `long-line N` | a message chunk of N bytes |
+//! | `bytewise TEXT` | a message chunk whose line comes byte by byte |
 //! | `no-newline N` | N bytes of a line that never ends, then hangs |
-//! | `stderr N` | about N bytes of lines on stderr |
+//! | `stderr N [rate R/s]` | about N bytes of lines of 64 bytes on stderr, or R lines in a second |
 //! | `fork [setsid]` | starts a `sleep` that holds stdout open and outlives the agent; says its pid |
 //! | `ignore-term`, `ignore-eof` | from now on SIGTERM, or the end of stdin, does not end the process |
 //! | `close-stdout` | closes stdout and lives on |
+//! | `close-stdin` | closes stdin, behind the line that is being waited for |
 //! | `crash CODE`, `abort` | ends at once |
 //!
 //! # Environment
@@ -42,7 +44,7 @@
 //! |---|---|
 //! | `FAKE_AGENT_VERSION` | in place of 1.52.0 |
 //! | `FAKE_AGENT_INITIALIZE`, `FAKE_AGENT_NEW`, `FAKE_AGENT_LOAD` | `hang`, `error`, `exit`, `garbage` in place of the answer |
-//! | `FAKE_AGENT_NEW`, `FAKE_AGENT_LOAD` | also `wrong-mode`, `no-config-options`, `no-extension-results`, `failed-extension` |
+//! | `FAKE_AGENT_NEW`, `FAKE_AGENT_LOAD` | also `wrong-mode`, `no-config-options`, `no-extension-results`, `failed-extension`, `early` (updates before the answer) |
 //! | `FAKE_AGENT_EXTRA` | extensions that are loaded besides, whatever is switched off |
 //! | `FAKE_AGENT_LIST` | `hang`, `unknown`, `garbage` in place of the list of loaded extensions |
 //! | `FAKE_AGENT_REMOVE` | `error`; `ignore`: says that it has removed an extension |
@@ -245,6 +247,10 @@ impl Agent {
         let mut result = json!({ "modes": modes(&session.mode), "_meta": {} });
         if loaded.is_none() {
             result["sessionId"] = json!(id);
+        }
+        if fault == "early" {
+            self.say(&id, "agent_message_chunk", "too early");
+            self.usage(&id, 1);
         }
         if fault != "no-config-options" {
             result["configOptions"] = session.config_options();

@@ -12,6 +12,7 @@
 mod clock;
 mod extensions;
 mod pending;
+mod providers;
 mod reader;
 mod servers;
 mod start;
@@ -35,6 +36,7 @@ use tracing::{debug, warn};
 
 use self::clock::AgentClock;
 use self::pending::{Pending, State};
+pub use self::providers::ProviderFacts;
 use super::stdio::Redactor;
 use super::{rpc, translate};
 use crate::session::agent::{

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::extensions::ExtensionFacts;
+use super::figures::HostFigures;
 use crate::http::host::{
     AgentProgram, AgentUnusable, ExtensionRefusal, ExtensionWish, Extensions, HostFacts,
 };
 use crate::http::idempotency::{AnswerKey, Begin, BodyHash, RememberedAnswers, StoredAnswer};
+use crate::metrics::Moment;
 use crate::session::agent::BoxFuture;
 use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerWish};
 use crate::session::id::{SessionId, Timestamp};
@@ -53,13 +55,19 @@ impl RememberedAnswers for SqliteAnswers {
 /// What the gateway knows about itself and its host.
 pub(super) struct Host {
     store: Arc<SqliteStore>,
+    figures: HostFigures,
     extensions: ExtensionFacts,
     demo: bool,
 }
 
 impl Host {
-    pub(super) fn new(store: Arc<SqliteStore>, extensions: ExtensionFacts, demo: bool) -> Self {
-        Self { store, extensions, demo }
+    pub(super) fn new(
+        store: Arc<SqliteStore>,
+        figures: HostFigures,
+        extensions: ExtensionFacts,
+        demo: bool,
+    ) -> Self {
+        Self { store, figures, extensions, demo }
     }
 }
 
@@ -89,6 +97,10 @@ impl HostFacts for Host {
     fn storage_writable(&self) -> BoxFuture<bool> {
         let store = Arc::clone(&self.store);
         Box::pin(async move { store.check_writable().await.is_ok() })
+    }
+
+    fn moment(&self) -> BoxFuture<Moment> {
+        Box::pin(self.figures.clone().moment(Arc::clone(&self.store)))
     }
 
     fn extensions(&self) -> BoxFuture<Extensions> {

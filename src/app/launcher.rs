@@ -2,9 +2,12 @@
 
 mod agent;
 mod guard;
+mod hang;
+mod hearing;
 mod listing;
 mod program;
 mod servers;
+mod settle;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -18,11 +21,12 @@ use rustix::io::Errno;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::agent::{GooseAgent, exit_of, set_again};
+use self::agent::{GooseAgent, exit_of};
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
-use self::servers::SessionServers;
+use self::servers::Proxies;
+use self::settle::{NotReady, Origin, Settled, Started, settle};
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::belonging::{self, Belonging};
 use crate::goose::home;
@@ -33,8 +37,8 @@ use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
 use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
-    Agent, AgentEvents, AgentFacts, AgentFailure, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError,
-    LaunchSpec, LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
+    Agent, AgentEvents, AgentFacts, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError, LaunchSpec,
+    LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -49,6 +53,8 @@ pub(super) struct GooseSettings {
     pub(super) servers: Servers,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
+    /// Where goose writes its log; `None`: in the session's home.
+    pub(super) log_dir: Option<PathBuf>,
     /// Where the sessions' homes are.
     pub(super) homes: PathBuf,
     /// Where the folders of sessions without a `cwd` are.
@@ -76,12 +82,15 @@ struct Shared {
     /// A standard mutex: held for a look-up, never across an await.
     versions: Mutex<HashMap<ProgramStamp, Version>>,
     listing: ListingCache,
+    proxies: Proxies,
 }
 
 impl GooseLauncher {
     pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
         let (versions, listing) = (Mutex::default(), ListingCache::default());
-        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing }) }
+        let environment = settings.launch.inherited.iter().chain(&settings.launch.last).cloned().collect();
+        let proxies = Proxies::new(environment, tasks.clone());
+        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing, proxies }) }
     }
 
     async fn launch(
@@ -95,12 +104,12 @@ impl GooseLauncher {
         let settings = &self.shared.settings;
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
-        let launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        let mut launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
         refuse_without(launch.ruled_out(&spec.require_extensions))?;
         let cwd =
             self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
-        let servers = SessionServers::of(&spec, &settings.servers);
+        let mut servers = self.servers_for(&spec, &mut launch).await?;
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
         let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
@@ -113,37 +122,47 @@ impl GooseLauncher {
         };
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
+        let hearing = self.hearing(session, &guard.home, &redactor, &events);
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
+        agent.keep(servers.proxy.take());
         let GooseAgent { connection, control, .. } = &agent;
-        let waiting = Mutex::new("its answer to initialize");
+        let waiting = Mutex::new("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/new";
-            let new = match &resume {
-                None => connection.new_session(&cwd, &servers.servers).await?,
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "goose has not answered session/new";
+            let (origin, session) = match &resume {
+                None => (Origin::New, connection.new_session(&cwd, &servers.servers).await?),
                 Some(Resume { token: ResumeToken(kept), .. }) => {
-                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "its answer to session/load";
+                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                        "goose has not answered session/load";
                     let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
-                    set_again(connection, &spec, servers.without_left_out(loaded)).await?
+                    (Origin::Loaded, loaded)
                 }
             };
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "which extensions it has loaded";
-            let removed = guard.tidy(connection, new.extensions.as_deref()).await;
-            Ok((about, new, removed))
+            let session = servers.without_left_out(hearing.complete(connection, session).await);
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                "goose has not taken the session's settings";
+            let started = Started { launch: &launch, provider: settings.launch.own_provider(), origin };
+            let settled = settle(connection, &spec, started, session).await?;
+            *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+                "goose has not told which extensions it has loaded";
+            let removed = guard.tidy(connection, settled.session.extensions.as_deref()).await;
+            Ok((about, settled, removed))
         };
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(failure)) => Err(self.start_failure(&failure, &redactor, control, &stderr).await),
+                Ok(Err(error)) => Err(self.start_failure(error, &redactor, control, &stderr).await),
                 Err(_) => {
                     let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    Err(LaunchError::Timeout { after: settings.start_timeout, waiting_for: waiting_for.into() })
+                    Err(self.timed_out(waiting_for, &guard.home, &servers.servers, control).await)
                 }
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
         };
-        let checked = ready.and_then(|(about, new, removed)| {
+        let checked = ready.and_then(|(about, settled, removed)| {
             let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
+            let Settled { session: new, default_effort, notices } = settled;
             let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
             let mut checked = checked.map_err(|mismatch| match mismatch {
                 Mismatch::ProviderNotConfigured => {
@@ -152,20 +171,17 @@ impl GooseLauncher {
                 Mismatch::Mode { .. } => failed(mismatch.to_string()),
             })?;
             checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
-            checked.notices.extend(servers.notices());
+            checked.notices.extend(notices.into_iter().chain(servers.notices()));
             checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
             if resume.is_none() {
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
-            for extension in checked.extensions.iter().filter(|extension| !extension.loaded) {
-                let ExtensionStatus { name, error, .. } = extension;
-                tracing::warn!(%session, extension = name, error, "an extension did not load");
-            }
+            hearing.warn_of(&checked.extensions);
             refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
-            Ok((about, checked, ResumeToken(session.to_owned())))
+            Ok((about, checked, default_effort, ResumeToken(session.to_owned())))
         });
-        let (about, checked, resume) = match checked {
+        let (about, checked, default_effort, resume) = match checked {
             Ok(ready) => ready,
             Err(error) => {
                 // A failed start leaves nothing running.
@@ -182,6 +198,7 @@ impl GooseLauncher {
             mode: spec.mode,
             extensions: checked.extensions,
             config_options: checked.config_options,
+            default_effort,
         };
         agent.note_start().await;
         Ok(LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: checked.notices })
@@ -214,7 +231,8 @@ impl GooseLauncher {
         let limits = Limits {
             line_bytes: settings.line_bytes,
             pending_permissions: settings.pending_permissions,
-            start_timeout: settings.start_timeout,
+            // The whole start has this limit; what hangs is looked for when it is over, before goose is killed.
+            start_timeout: 2 * settings.start_timeout,
             request_timeout: settings.request_timeout,
             ..Limits::default()
         };
@@ -275,18 +293,24 @@ impl GooseLauncher {
 
     async fn start_failure(
         &self,
-        failure: &AgentFailure,
+        error: NotReady,
         redactor: &Redactor,
         control: &ChildControl,
         stderr: &StderrTail,
     ) -> LaunchError {
+        let failure = match error {
+            NotReady::Failed(failure) => failure,
+            NotReady::Refused(error) => return error,
+        };
         let message = outcome::without_addresses(&redactor.redact(&failure.message));
         let detail = format!("goose did not start a session: {message}");
-        match outcome::of_error(failure.code, &failure.message).0 {
+        match failure.class {
             TurnErrorClass::ProviderNotConfigured => LaunchError::ProviderNotConfigured { detail },
-            _ if failure.class == TurnErrorClass::AgentUnresponsive => {
-                LaunchError::Timeout { after: self.shared.settings.start_timeout, waiting_for: message }
-            }
+            TurnErrorClass::AgentUnresponsive => LaunchError::Timeout {
+                after: self.shared.settings.start_timeout,
+                waiting_for: message,
+                extensions: Vec::new(),
+            },
             _ => {
                 control.kill();
                 control.exited().await;
@@ -378,28 +402,4 @@ pub(super) fn make_private_folder(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_that_is_full_is_told_from_a_goose_that_does_not_run() {
-        let system = |errno: Errno| SpawnError::System(errno.into());
-        for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM] {
-            assert_eq!(not_spawned(&system(errno)), no_room(), "{errno}");
-            // As a home that cannot be written says it: the system's error is the source of another.
-            let source = io::Error::from(errno);
-            let error = home::HomeError::Io { action: "make", path: "/x".into(), source };
-            assert_eq!(not_made("no home", &error), no_room(), "{errno}");
-        }
-        let program = || PathBuf::from("goose");
-        for error in [
-            system(Errno::TOOBIG),
-            SpawnError::HelperEnded,
-            SpawnError::ProgramNotFound { program: program() },
-            SpawnError::NotExecutable { program: program(), source: Errno::ACCESS.into() },
-        ] {
-            assert!(matches!(not_spawned(&error), LaunchError::Failed { .. }), "{error}");
-        }
-        assert_eq!(not_made("no home", &io::Error::from(Errno::ACCESS)), failed("no home"));
-    }
-}
+mod tests;

@@ -183,6 +183,9 @@ pub enum Problem {
          goose.config_dir says what it starts from"
     )]
     PathRoot,
+    /// Shell lines would mean something else than the permission rules read in them.
+    #[error("may only be bash: the permission rules read shell lines as bash does")]
+    OtherShell,
     /// goose would take its extensions from elsewhere.
     #[error(
         "may not be set, since goose would then switch extensions on past goose.disabled_extensions; \

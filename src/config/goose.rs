@@ -46,6 +46,9 @@ pub struct GooseSettings {
     /// The model of a session whose caller names none; `None` leaves it to goose.
     #[serde(deserialize_with = "parse::optional_text")]
     pub model: Option<String>,
+    /// The thinking effort of a session that asks for none, where its model offers it; `None` leaves it to goose.
+    #[serde(deserialize_with = "parse::optional_text")]
+    pub thinking_effort: Option<String>,
     /// Variables set for goose after all others. Mode, provider and model are no longer in it once loaded:
     /// they have become the defaults above, which a caller's choice replaces.
     #[serde(deserialize_with = "parse::variables")]
@@ -60,6 +63,9 @@ pub struct GooseSettings {
     /// empty.
     #[serde(deserialize_with = "parse::optional_path")]
     pub config_dir: Option<PathBuf>,
+    /// Where goose writes its log, absolute once loaded; `None`: where it does so by itself.
+    #[serde(deserialize_with = "parse::optional_path")]
+    pub log_dir: Option<PathBuf>,
     /// How long goose may take until a session is ready.
     #[serde(deserialize_with = "parse::duration")]
     pub start_timeout: Duration,
@@ -93,6 +99,9 @@ impl GooseSettings {
         }
         for names in [&mut self.builtins, &mut self.disabled_extensions] {
             *names = keys_of(names);
+        }
+        if let Some(folder) = &self.log_dir {
+            self.log_dir = Some(absolute("goose.log_dir", folder)?);
         }
         self.config_dir = match &self.config_dir {
             Some(folder) => Some(absolute("goose.config_dir", folder)?),
@@ -137,16 +146,23 @@ impl GooseSettings {
         }
     }
 
-    /// The provider that goose's own configuration file names. An unusable file names none.
-    pub(super) fn provider_in_config_dir(&self) -> Option<String> {
-        #[derive(Deserialize)]
-        struct GooseConfiguration {
-            #[serde(rename = "GOOSE_PROVIDER")]
-            provider: Option<String>,
-        }
-        let text = std::fs::read_to_string(self.config_dir.as_ref()?.join("config.yaml")).ok()?;
-        serde_yaml_ng::from_str::<GooseConfiguration>(&text).ok()?.provider
+    /// What goose's own configuration file says of provider and model. An unusable file says nothing.
+    pub(super) fn own_configuration(&self) -> OwnConfiguration {
+        let read = || {
+            let text = std::fs::read_to_string(self.config_dir.as_ref()?.join("config.yaml")).ok()?;
+            serde_yaml_ng::from_str(&text).ok()
+        };
+        read().unwrap_or_default()
     }
+}
+
+/// The part of goose's `config.yaml` that says who answers.
+#[derive(Default, Deserialize)]
+pub(super) struct OwnConfiguration {
+    #[serde(rename = "GOOSE_PROVIDER")]
+    pub(super) provider: Option<String>,
+    #[serde(rename = "GOOSE_MODEL")]
+    pub(super) model: Option<String>,
 }
 
 /// The catalogue's keys for names as people write them, each once.

@@ -7,13 +7,15 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::{Problem, Violation};
 use super::parse;
-use crate::goose::servers::{self, Allowance, HostPattern, Servers};
-use crate::session::agent::servers::{McpServer, McpServerFault, McpServerParts};
+use crate::goose::servers::{self, Allowance, HostPattern, Servers, ToolServer};
+use crate::session::agent::servers::{McpServer, McpServerFault, McpServerKind, McpServerParts};
 
 /// `[mcp]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpSettings {
+    /// Whether goose's first question to a server is answered for it.
+    answer_discover: bool,
     /// What callers may bring.
     allow_caller: AllowCaller,
     /// The gateway's servers.
@@ -43,6 +45,7 @@ struct ServerEntry {
     url: Option<String>,
     #[serde(default, deserialize_with = "variables")]
     headers: Option<BTreeMap<String, String>>,
+    answer_discover: Option<bool>,
 }
 
 fn variables<'de, D: Deserializer<'de>>(
@@ -61,7 +64,7 @@ impl fmt::Debug for ServerEntry {
 
 impl ServerEntry {
     fn read(&self) -> Result<McpServer, McpServerFault> {
-        let Self { name, kind, command, args, env, url, headers } = self.clone();
+        let Self { name, kind, command, args, env, url, headers, .. } = self.clone();
         servers::read(McpServerParts { name, kind, command, args, env, url, headers })
     }
 }
@@ -85,19 +88,24 @@ impl McpSettings {
             })?;
             hosts.push(host);
         }
-        let mut configured: Vec<McpServer> = Vec::new();
+        let mut configured: Vec<ToolServer> = Vec::new();
         for entry in &self.servers {
             let violation = |detail: String| {
                 Violation::new("mcp.servers", Problem::McpServer { name: entry.name.clone(), detail })
             };
             let server = entry.read().map_err(|fault| violation(text_of(&fault)))?;
-            if configured.iter().any(|other| other.name == server.name) {
+            if configured.iter().any(|other| other.server.name == server.name) {
                 let detail = format!("name is taken by another server: both are {} to goose", server.name);
                 return Err(violation(detail));
             }
-            configured.push(server);
+            if entry.answer_discover.is_some() && server.kind() == McpServerKind::Stdio {
+                return Err(violation("answer_discover belongs to a server with a url".to_owned()));
+            }
+            let answer_discover = entry.answer_discover.unwrap_or(self.answer_discover);
+            configured.push(ToolServer { server, answer_discover });
         }
-        Ok(Servers { configured, allowance: Allowance { stdio: self.allow_caller.stdio, hosts } })
+        let allowance = Allowance { stdio: self.allow_caller.stdio, hosts };
+        Ok(Servers { configured, allowance, answer_discover: self.answer_discover })
     }
 }
 

@@ -34,6 +34,18 @@ pub(super) fn socket_address<'de, D: Deserializer<'de>>(deserializer: D) -> Resu
     text.parse().map_err(|_| de::Error::invalid_value(Unexpected::Str(&text), &EXPECTED))
 }
 
+/// Like [`socket_address`]; empty text is none.
+pub(super) fn optional_socket_address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocketAddr>, D::Error> {
+    const EXPECTED: &str = "an IP address and a port, such as \"127.0.0.1:9465\", or nothing";
+    let text = deserializer.deserialize_str(Text(EXPECTED))?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| de::Error::invalid_value(Unexpected::Str(&text), &EXPECTED))
+}
+
 /// Reads one word of an enum, from text only: a plain derive would also take a variant's number.
 pub(super) fn word<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where

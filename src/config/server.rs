@@ -19,6 +19,9 @@ pub struct ServerSettings {
     /// The address to listen on.
     #[serde(deserialize_with = "parse::socket_address")]
     pub listen: SocketAddr,
+    /// The address on which the figures are read without a token; `None`: nowhere.
+    #[serde(deserialize_with = "parse::optional_socket_address")]
+    pub metrics_listen: Option<SocketAddr>,
     /// Hosts that a request without a token may name besides this machine's own names, in lower case, with
     /// or without a port. Empty: the listen address.
     #[serde(deserialize_with = "parse::list")]

@@ -67,11 +67,14 @@ fn the_defaults_are_whole_and_what_the_contract_says() {
 fn tool_servers_are_read_from_tables_and_from_a_variable_and_not_shown() {
     let text = "[mcp]\nallow_caller = { hosts = \"a.example, 127.0.0.1:9000\" }\n\
         [[mcp.servers]]\nname = \"My Files\"\ncommand = \"/bin/files\"\nargs = [\"-v\"]\nenv = { TOKEN = \"hush\", N = 1 }\n\
-        [[mcp.servers]]\nname = \"web\"\nurl = \"http://web/mcp\"\nheaders = { Authorization = \"Bearer hush\" }";
+        [[mcp.servers]]\nname = \"web\"\nurl = \"http://web/mcp\"\nheaders = { Authorization = \"Bearer hush\" }\n\
+        answer_discover = true";
     let config = with_file(text).unwrap();
     let servers = config.mcp.servers();
-    let names: Vec<&str> = servers.configured.iter().map(|server| server.name.as_str()).collect();
+    let names: Vec<&str> =
+        servers.configured.iter().map(|configured| configured.server.name.as_str()).collect();
     assert_eq!(names, ["myfiles", "web"]);
+    assert!(servers.configured[1].answer_discover && !servers.answer_discover);
     assert_eq!((servers.allowance.stdio, servers.allowance.hosts.len()), (false, 2));
     assert!(!format!("{config:?}").contains("hush"));
 
@@ -79,6 +82,22 @@ fn tool_servers_are_read_from_tables_and_from_a_variable_and_not_shown() {
     let variables = [("GANDER_MCP__SERVERS", list), ("GANDER_MCP__ALLOW_CALLER__STDIO", "true")];
     let servers = with_variables(&variables).unwrap().mcp.servers();
     assert_eq!((servers.configured.len(), servers.allowance.stdio), (1, true));
+}
+
+#[test]
+fn the_rules_that_people_are_shown_can_be_used() {
+    let page = include_str!("../../docs/permission-rules.md");
+    let examples: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(examples.len(), 3);
+    for example in examples {
+        assert!(!with_file(example).unwrap().permissions.rules.is_empty(), "{example}");
+    }
+    let (start, end) =
+        (DEFAULTS.find("# [[permissions.rules]]").unwrap(), DEFAULTS.find("\n[sessions]").unwrap());
+    let commented = DEFAULTS[start..end].lines().map(|line| line.trim_start_matches("# "));
+    let rules = with_file(&commented.collect::<Vec<_>>().join("\n")).unwrap().permissions.rules;
+    assert_eq!(rules.len(), 3);
 }
 
 #[test]

@@ -20,13 +20,19 @@ async fn ask(model: &ScriptedModel, body: &Value) -> reqwest::Response {
 
 async fn try_ask(model: &ScriptedModel, body: &Value) -> reqwest::Result<reqwest::Response> {
     let url = format!("http://{}/v1/chat/completions", model.address());
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = client();
     client.post(url).header("content-type", "application/json").body(body.to_string()).send().await
 }
 
 fn scripted(script: &Value, stream: bool) -> Value {
     let prompt = format!("Go.\n```script\n{script}\n```\n<turn-context>\nnow\n</turn-context>");
     json!({ "model": MODEL, "stream": stream, "messages": [{ "role": "user", "content": prompt }] })
+}
+
+fn client() -> reqwest::Client {
+    // It is made for TLS too; which of those there are it uses is the program's to say.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
 #[tokio::test]
@@ -120,7 +126,7 @@ async fn side_calls_use_up_no_reply() {
 async fn the_soft_signal_lets_a_connection_end_and_then_ends_the_model() {
     let (tasks, model) = start().await;
     let url = format!("http://{}/v1/models", model.address());
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = client();
     let models: Value = client.get(&url).send().await.unwrap().json().await.unwrap();
     assert_eq!(models["data"][0]["id"], MODEL);
     tasks.soft().cancel();

@@ -92,6 +92,12 @@ pub fn temporary_folder(root: &Path) -> PathBuf {
     root.join(TEMPORARY)
 }
 
+/// Where goose writes its log when `root` is its root.
+#[must_use]
+pub fn logs(root: &Path) -> PathBuf {
+    root.join("state/logs")
+}
+
 /// goose's configuration file in the folder of its configuration.
 #[must_use]
 pub fn configuration_in(folder: &Path) -> PathBuf {

@@ -25,6 +25,19 @@ pub struct LaunchSettings {
     pub inherited: Vec<(String, String)>,
     /// The variables that are set last of all.
     pub last: Vec<(String, String)>,
+    /// What goose has when it is told nothing.
+    pub own: OwnSettings,
+}
+
+/// What goose has when it is told nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnSettings {
+    /// Its provider.
+    pub provider: Option<String>,
+    /// Its model.
+    pub model: Option<String>,
+    /// The thinking effort of sessions that ask for none; goose leaves it out where a model does not offer it.
+    pub thinking_effort: Option<String>,
 }
 
 /// How to start one goose.
@@ -38,7 +51,13 @@ pub struct Launch {
     pub environment: BTreeMap<String, String>,
     /// The extensions to switch off in its home's configuration, by their keys.
     pub switched_off: BTreeSet<String>,
+    /// Whether it is started with a placeholder for a model: goose makes no session without one, and what is set up for
+    /// another provider would be wrong. The provider's own is to be set.
+    pub wants_providers_model: bool,
 }
+
+/// No model's name.
+const PLACEHOLDER_MODEL: &str = "default";
 
 impl LaunchSettings {
     /// Puts the server's and the session's wishes together. `home` becomes goose's root folder.
@@ -60,17 +79,54 @@ impl LaunchSettings {
         set("GOOSE_DISABLE_KEYRING", "1");
         set("GOOSE_TELEMETRY_ENABLED", "false");
         set("GOOSE_PATH_ROOT", &home.to_string_lossy());
+        // The permission rules read shell lines as bash does (measured: goose runs `$GOOSE_SHELL -c <line>`).
+        set("GOOSE_SHELL", "bash");
         set("TMPDIR", &home::temporary_folder(home).to_string_lossy());
         set("GOOSE_MODE", spec.mode.as_str());
         if let Some(provider) = &spec.provider {
             set("GOOSE_PROVIDER", provider);
         }
-        if let Some(model) = &spec.model {
+        let wants_providers_model =
+            spec.provider.is_some() && spec.model.is_none() && !self.has_model_for(spec);
+        if let Some(model) = spec.model.as_deref().or(wants_providers_model.then_some(PLACEHOLDER_MODEL)) {
             set("GOOSE_MODEL", model);
+        }
+        if let Some(effort) = &self.own.thinking_effort {
+            set("GOOSE_THINKING_EFFORT", effort);
         }
         environment.extend(spec.env.clone());
         environment.extend(self.last.iter().cloned());
-        Ok(Launch { arguments, builtins, environment, switched_off })
+        Ok(Launch { arguments, builtins, environment, switched_off, wants_providers_model })
+    }
+
+    /// The provider of sessions that name none.
+    #[must_use]
+    pub fn own_provider(&self) -> Option<&str> {
+        self.set_last("GOOSE_PROVIDER").or(self.own.provider.as_deref())
+    }
+
+    /// Whether the model that goose has by itself is one of the session's provider.
+    fn has_model_for(&self, spec: &LaunchSpec) -> bool {
+        let model = self.set_last("GOOSE_MODEL").or(self.own.model.as_deref());
+        model.is_some() && spec.provider.as_deref() == self.own_provider()
+    }
+
+    fn set_last(&self, name: &str) -> Option<&str> {
+        self.last.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl Launch {
+    /// Lets goose ask what listens on 127.0.0.1 without a detour over the network's proxy, whatever the variables say of
+    /// that. goose 1.52 heeds `NO_PROXY`, and `no_proxy` only without it (measured).
+    pub fn reach_loopback_directly(&mut self) {
+        let set = ["NO_PROXY", "no_proxy"]
+            .iter()
+            .find_map(|name| self.environment.get(*name).filter(|hosts| !hosts.trim().is_empty()).cloned());
+        let hosts = set.map_or_else(|| "127.0.0.1".to_owned(), |hosts| format!("{hosts},127.0.0.1"));
+        for name in ["NO_PROXY", "no_proxy"] {
+            self.environment.insert(name.to_owned(), hosts.clone());
+        }
     }
 }
 
@@ -118,24 +174,29 @@ pub fn check(
     let mut notices = Vec::new();
     let mut checked = Vec::new();
     for extension in extensions.unwrap_or_default() {
-        let name = key_of(&extension.name);
-        // A server's address is its owner's affair.
-        let error = extension.error.as_deref().map(without_addresses);
-        let warning = match &error {
-            Some(error) => {
-                Some(("extension-failed", format!("extension {name} could not be loaded: {error}")))
-            }
-            None if !extension.loaded => {
-                Some(("extension-failed", format!("extension {name} could not be loaded")))
-            }
-            None => None,
-        };
-        if let Some((code, message)) = warning {
-            notices.push(Notice { level: NoticeLevel::Warning, code: code.into(), message });
+        if extension.loaded && extension.error.is_none() {
+            checked.push(ExtensionStatus { name: key_of(&extension.name), ..extension });
+        } else {
+            let (extension, notice) = failed_extension(&extension);
+            checked.push(extension);
+            notices.push(notice);
         }
-        checked.push(ExtensionStatus { name, error, ..extension });
     }
     Ok(Checked { extensions: checked, config_options, notices })
+}
+
+/// An extension that did not load, as callers see it, and what there is to tell of it.
+#[must_use]
+pub fn failed_extension(extension: &ExtensionStatus) -> (ExtensionStatus, Notice) {
+    let name = key_of(&extension.name);
+    // A server's address is its owner's affair.
+    let error = extension.error.as_deref().map(without_addresses);
+    let message = match &error {
+        Some(error) => format!("extension {name} could not be loaded: {error}"),
+        None => format!("extension {name} could not be loaded"),
+    };
+    let notice = Notice { level: NoticeLevel::Warning, code: "extension-failed".into(), message };
+    (ExtensionStatus { name, loaded: extension.loaded, error }, notice)
 }
 
 /// Which of the required extensions, by whatever name, are not there, and why.
@@ -179,10 +240,16 @@ mod tests {
             inherited: pairs(&[
                 ("PATH", "/bin"),
                 ("GOOSE_MODE", "auto"),
+                ("GOOSE_SHELL", "zsh"),
                 ("OPENAI_API_KEY", "k"),
                 ("TMPDIR", "/tmp"),
             ]),
             last: pairs(&[("GOOSE_DISABLE_KEYRING", "0"), ("GOOSE_MAX_TURNS", "5")]),
+            own: OwnSettings {
+                provider: Some("openai".into()),
+                model: Some("gpt-4o".into()),
+                thinking_effort: None,
+            },
         }
     }
 
@@ -212,6 +279,7 @@ mod tests {
                 "GOOSE_MODE=approve",
                 "GOOSE_PATH_ROOT=/home/of/session",
                 "GOOSE_PROVIDER=openai",
+                "GOOSE_SHELL=bash",
                 "GOOSE_TELEMETRY_ENABLED=false",
                 "GOOSE_TEMPERATURE=0",
                 "OPENAI_API_KEY=k",
@@ -225,6 +293,21 @@ mod tests {
         assert_eq!(launch.switched_off, off.map(str::to_owned).into());
     }
 
+    #[test]
+    fn loopback_is_reached_without_a_detour() {
+        for (variables, hosts) in [
+            (&[][..], "127.0.0.1"),
+            (&[("NO_PROXY", "a.example"), ("no_proxy", "b.example")], "a.example,127.0.0.1"),
+            (&[("NO_PROXY", " "), ("no_proxy", "b.example")], "b.example,127.0.0.1"),
+        ] {
+            let set = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let mut launch = settings().launch(&spec(), Path::new("/h")).unwrap();
+            launch.environment.extend(set);
+            launch.reach_loopback_directly();
+            assert_eq!((&*launch.environment["NO_PROXY"], &*launch.environment["no_proxy"]), (hosts, hosts));
+        }
+    }
+
     fn options() -> Vec<ConfigOption> {
         vec![ConfigOption {
             id: "provider".into(),
@@ -232,6 +315,7 @@ mod tests {
             category: None,
             current_value: Some("openai".into()),
             choices: Vec::new(),
+            omitted_choices: 0,
         }]
     }
 

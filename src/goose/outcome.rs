@@ -128,11 +128,12 @@ pub fn is_own_id(message_id: &str) -> bool {
 pub fn of_error(code: Option<i64>, message: &str) -> (TurnErrorClass, Option<String>) {
     /// ACP's code for "authentication required": the model's provider refused the key.
     const AUTH_REQUIRED: i64 = -32000;
-    /// A prompt's words without a provider.
+    /// A prompt's and a setting's words without a provider.
     const NOT_SET: &str = "Provider not set";
     /// The session's start's, and a change of provider's words.
-    const NO_PROVIDER: [&str; 3] =
-        ["GOOSE_PROVIDER", "Could not create provider", "Configuration value not found"];
+    const MISSING: &str = "Configuration value not found: ";
+    const UNKNOWN_PROVIDER: &str = "Unknown provider: ";
+    const NO_PROVIDER: &str = "Could not create provider";
     /// What stands before goose's words about the provider.
     const CIRCUMSTANCES: [&str; 2] = ["Internal error: ", "Error getting agent reply: "];
 
@@ -140,7 +141,15 @@ pub fn of_error(code: Option<i64>, message: &str) -> (TurnErrorClass, Option<Str
         let message = "no provider is set up for the agent, or its key is missing";
         return (TurnErrorClass::ProviderNotConfigured, Some(message.to_owned()));
     }
-    if NO_PROVIDER.iter().any(|words| message.contains(words)) {
+    if let Some((_, variable)) = message.split_once(MISSING) {
+        let name = variable.split_whitespace().next().unwrap_or_default();
+        let message = format!("the model's provider is not set up: {name} is missing");
+        return (TurnErrorClass::ProviderNotConfigured, Some(message));
+    }
+    if message.contains(UNKNOWN_PROVIDER) {
+        return (TurnErrorClass::AgentError, Some("the agent knows no provider of this name".to_owned()));
+    }
+    if message.contains(NO_PROVIDER) {
         return (TurnErrorClass::ProviderNotConfigured, None);
     }
     if code == Some(AUTH_REQUIRED) {

@@ -26,20 +26,31 @@ pub struct Allowance {
     pub hosts: Vec<HostPattern>,
 }
 
+/// A server, and how goose is helped with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolServer {
+    /// The server.
+    pub server: McpServer,
+    /// Whether goose's first question to it, `server/discover`, is answered for it. Has no meaning for a program.
+    pub answer_discover: bool,
+}
+
 /// The servers of this gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
     /// Those that the configuration names, in its order; no two have the same name.
-    pub configured: Vec<McpServer>,
+    pub configured: Vec<ToolServer>,
     /// What callers may bring.
     pub allowance: Allowance,
+    /// [`ToolServer::answer_discover`] of those that callers bring.
+    pub answer_discover: bool,
 }
 
 /// The servers that a session's goose is to have now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// With all that it takes to reach them.
-    pub servers: Vec<McpServer>,
+    pub servers: Vec<ToolServer>,
     /// The names of those that the session had, and why it has them no more. For people.
     pub left_out: Vec<(String, String)>,
 }
@@ -54,7 +65,7 @@ impl Servers {
         wishes: Option<Vec<McpServerWish>>,
     ) -> Result<Vec<McpServerChoice>, Vec<(usize, McpServerFault)>> {
         let Some(wishes) = wishes else {
-            return Ok(self.configured.iter().map(of_gateway).collect());
+            return Ok(self.configured.iter().map(|configured| of_gateway(&configured.server)).collect());
         };
         let mut taken = BTreeSet::new();
         let (mut choices, mut faults) = (Vec::new(), Vec::new());
@@ -74,7 +85,8 @@ impl Servers {
     ) -> Result<McpServerChoice, McpServerFault> {
         match wish {
             McpServerWish::Gateway(name) => {
-                let server = self.named(&folded(&name)).ok_or_else(|| self.unknown(&name))?;
+                let ToolServer { server, .. } =
+                    self.named(&folded(&name)).ok_or_else(|| self.unknown(&name))?;
                 if !taken.insert(server.name.clone()) {
                     return Err(fault("", "is there twice"));
                 }
@@ -103,9 +115,10 @@ impl Servers {
                     .named(name)
                     .cloned()
                     .ok_or_else(|| "the gateway has no such server any more".to_owned()),
-                McpServerChoice::Caller(server) => {
-                    self.permit(server).map(|()| server.clone()).map_err(|fault| fault.detail)
-                }
+                McpServerChoice::Caller(server) => self
+                    .permit(server)
+                    .map_err(|fault| fault.detail)
+                    .map(|()| ToolServer { server: server.clone(), answer_discover: self.answer_discover }),
             };
             match found {
                 Ok(server) => resolved.servers.push(server),
@@ -140,12 +153,13 @@ impl Servers {
         }
     }
 
-    fn named(&self, name: &str) -> Option<&McpServer> {
-        self.configured.iter().find(|server| server.name == name)
+    fn named(&self, name: &str) -> Option<&ToolServer> {
+        self.configured.iter().find(|configured| configured.server.name == name)
     }
 
     fn unknown(&self, name: &str) -> McpServerFault {
-        let names: Vec<&str> = self.configured.iter().map(|server| server.name.as_str()).collect();
+        let names: Vec<&str> =
+            self.configured.iter().map(|configured| configured.server.name.as_str()).collect();
         let known =
             if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
         // What was asked for may be anything, and long.

@@ -110,13 +110,12 @@ impl ToolCatalogue for GooseTools {
                     None => guessed(input).shell,
                 };
             }
-            Argument::File(pointer) => facts.files = text(pointer).map(file).into_iter().collect(),
+            Argument::File(pointer) => facts.files = text(pointer).map(as_it_stands).into_iter().collect(),
             Argument::FileOrAddress(pointer) => {
-                let is_address = |text: &&str| text.starts_with("http://") || text.starts_with("https://");
-                facts.files = text(pointer).filter(|text| !is_address(text)).map(file).into_iter().collect();
+                facts.files = text(pointer).and_then(file_unless_address).into_iter().collect();
             }
             Argument::Folder(pointer) => {
-                facts.files = text(pointer).map(file).into_iter().collect();
+                facts.files = text(pointer).map(as_it_stands).into_iter().collect();
                 facts.reach = Reach::Below;
             }
             Argument::Plan(pointer) => {
@@ -194,9 +193,26 @@ fn looks_like_a_path(text: &str) -> bool {
     (begins || text == "..") && text.len() < PATH_BYTES && !text.contains('\n')
 }
 
+/// goose's own file tools take `~`, `$HOME` and `file:` for names like any other (measured).
+fn as_it_stands(text: &str) -> FileArgument {
+    FileArgument::Path(text.to_owned())
+}
+
+/// The file that `read_image` reads: it fetches what begins with `http://` in any case, and knows `file:` (measured).
+fn file_unless_address(text: &str) -> Option<FileArgument> {
+    let lower = text.to_ascii_lowercase();
+    if lower.starts_with("http://") || lower.starts_with("https://") {
+        None
+    } else if lower.starts_with("file:") {
+        Some(FileArgument::Unclear(text.to_owned()))
+    } else {
+        Some(as_it_stands(text))
+    }
+}
+
 /// Whether `~` and `file:` mean a home and an address depends on the tool.
 fn file(text: &str) -> FileArgument {
-    if text.starts_with('~') || text.starts_with("file:") {
+    if text.starts_with('~') || text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:")) {
         FileArgument::Unclear(text.to_owned())
     } else {
         FileArgument::Path(text.to_owned())
@@ -225,7 +241,12 @@ mod tests {
         assert_eq!((facts.kind, facts.read_only, facts.files.len()), (Some("execute"), false, 0));
         assert_eq!(files("write", &json!({"path": "a", "content": "/etc/passwd"})), ["a"]);
         assert_eq!(files("read_image", &json!({"source": "a.png"})), ["a.png"]);
-        assert!(files("read_image", &json!({"source": "https://example.org/a.png"})).is_empty());
+        assert!(files("read_image", &json!({"source": "HTTPS://example.org/a.png"})).is_empty());
+        assert_eq!(
+            files("read_image", &json!({"source": "File:///etc/a.png"})),
+            ["unclear File:///etc/a.png"]
+        );
+        assert_eq!(files("write", &json!({"path": "~/a"})), ["~/a"], "a folder of that name");
         let plan = |content: &str| {
             GooseTools.facts(Some("todo__todo_write"), None, &json!({"content": content})).writes_plan
         };

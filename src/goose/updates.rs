@@ -191,6 +191,10 @@ impl EventFilter for GooseUpdates {
             event => events.push(event),
         }
     }
+
+    fn explain(&self, failure: AgentFailure) -> AgentFailure {
+        understood(failure)
+    }
 }
 
 /// An error of goose as callers may see it.

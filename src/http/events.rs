@@ -18,6 +18,7 @@ use super::request::{PathText, QueryParams};
 use super::stream::{
     Ended, Form, Heartbeat, OpenStream, Selection, SessionEvents, Source, Start, Subscription, Until,
 };
+use crate::metrics::Metrics;
 use crate::session::audience::{Reader, Readership};
 use crate::session::id::SessionId;
 
@@ -142,7 +143,7 @@ pub(super) fn event_stream(
     let heartbeat = Heartbeat { every: api.settings.heartbeat, padding: api.settings.heartbeat_padding };
     let ended = ended(api, caller);
     let subscription = Subscription::new(source, start, until, (form, selection), heartbeat, ended);
-    stream_response(form, subscription, counted)
+    stream_response(form, subscription, counted, api.metrics.clone())
 }
 
 /// Done when everything has to end at once or the caller's token is taken away. When gander stops, each session closes
@@ -159,12 +160,20 @@ pub(super) fn ended(api: &Api, caller: &Caller) -> Ended {
 }
 
 /// The stream is counted as open until its body is dropped.
-fn stream_response(form: Form, subscription: Subscription<impl Source>, counted: OpenStream) -> Response {
-    let chunks =
-        futures_util::stream::unfold((subscription, counted), async |(mut subscription, counted)| {
+fn stream_response(
+    form: Form,
+    subscription: Subscription<impl Source>,
+    counted: OpenStream,
+    metrics: Metrics,
+) -> Response {
+    let chunks = futures_util::stream::unfold(
+        (subscription, counted, metrics),
+        async |(mut subscription, counted, metrics)| {
             let chunk = subscription.next_chunk().await?;
-            Some((Ok::<_, Infallible>(chunk), (subscription, counted)))
-        });
+            metrics.streamed(chunk.len());
+            Some((Ok::<_, Infallible>(chunk), (subscription, counted, metrics)))
+        },
+    );
     let content_type = if form == Form::Lines { JSON_LINES } else { EVENT_STREAM };
     event_response(content_type, Body::from_stream(chunks))
 }
@@ -203,7 +212,7 @@ mod tests {
                 Heartbeat { every: Duration::from_secs(15), padding: 0 },
                 Box::pin(std::future::pending()),
             );
-            stream_response(form, subscription, streams.open("alice", 1).unwrap())
+            stream_response(form, subscription, streams.open("alice", 1).unwrap(), Metrics::new())
         };
         for (form, content_type) in
             [(Form::Named, "text/event-stream"), (Form::Lines, "application/x-ndjson")]

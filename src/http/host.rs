@@ -3,6 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::metrics::Moment;
 use crate::session::agent::BoxFuture;
 use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerWish};
 
@@ -90,6 +91,9 @@ pub trait HostFacts: Send + Sync + 'static {
 
     /// Whether the store takes something now.
     fn storage_writable(&self) -> BoxFuture<bool>;
+
+    /// What the figures say of this moment, but for what the HTTP side knows itself.
+    fn moment(&self) -> BoxFuture<Moment>;
 
     /// The extensions that a session can have. The agent's program is asked for those that only it knows; an
     /// implementation remembers its answer.

@@ -21,6 +21,7 @@ use super::gate::{self, Gate};
 use super::idempotency::{self, Memory, Recheck, RememberedAnswers, StreamAgain};
 use super::problem::{Code, Problem};
 use super::{HttpSettings, request};
+use crate::metrics::Metrics;
 use crate::shutdown::Tasks;
 
 /// The header that carries a request's id both ways.
@@ -35,6 +36,7 @@ pub(super) struct Shared {
     pub(super) callers: Callers,
     pub(super) answers: Arc<dyn RememberedAnswers>,
     pub(super) tasks: Tasks,
+    pub(super) metrics: Metrics,
     /// Whether a caller may have the answer to a repeated request.
     pub(super) recheck: Recheck,
     /// Answers a repeated request whose first answer was an event stream.
@@ -46,7 +48,7 @@ pub(super) fn apply<S>(routes: Router<S>, shared: Shared) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
 {
-    let Shared { settings, callers, answers, tasks, recheck, stream_again } = shared;
+    let Shared { settings, callers, answers, tasks, metrics, recheck, stream_again } = shared;
     let (body_bytes, kept_bytes) = (settings.body_bytes, settings.kept_answer_bytes);
     let memory = Memory::new(answers, tasks, (body_bytes, kept_bytes), recheck, stream_again);
     let gate = Gate { settings, callers };
@@ -59,7 +61,7 @@ where
         .layer(middleware::from_fn_with_state(body_bytes, refuse_announced_body))
         .layer(middleware::from_fn_with_state(gate, gate::admit))
         .layer(middleware::from_fn(survive_panic))
-        .layer(middleware::from_fn(observe))
+        .layer(middleware::from_fn_with_state(metrics, observe))
 }
 
 async fn not_found() -> Problem {
@@ -105,14 +107,14 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
 pub(super) struct RequestIdText(pub(super) Arc<str>);
 
 /// Gives the request its id, in the answer and in every log line, and logs one line about it.
-async fn observe(mut request: Request, next: Next) -> Response {
+async fn observe(State(metrics): State<Metrics>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let id_text = id.to_str().unwrap_or("");
     // HTTP/2 knows no such header: there one stream ends without the others.
     let closes_after_refusal = request.version() <= Version::HTTP_11;
     let span = tracing::info_span!("request", request_id = id_text);
     request.extensions_mut().insert(RequestIdText(id_text.into()));
-    let mut line = LogLine::new(&request, span.clone());
+    let mut line = LogLine::new(&request, span.clone(), metrics);
     let mut response = next.run(request).instrument(span).await;
     let problem = response.extensions_mut().remove::<Problem>();
     if let Some(problem) = &problem {
@@ -141,7 +143,7 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     })
 }
 
-/// Logs a request when dropped: also when its caller left before the answer. Never the query: it may hold a ticket.
+/// Logs and counts a request when dropped: also when its caller left before the answer. Never the query: it may hold a ticket.
 struct LogLine {
     span: Span,
     method: Method,
@@ -150,13 +152,14 @@ struct LogLine {
     started: Instant,
     status: Option<StatusCode>,
     problem: Option<Problem>,
+    metrics: Metrics,
 }
 
 impl LogLine {
-    fn new(request: &Request, span: Span) -> Self {
+    fn new(request: &Request, span: Span, metrics: Metrics) -> Self {
         let path = request.extensions().get::<MatchedPath>().cloned();
         let method = request.method().clone();
-        Self { span, method, path, started: Instant::now(), status: None, problem: None }
+        Self { span, method, path, started: Instant::now(), status: None, problem: None, metrics }
     }
 
     fn answered(&mut self, status: StatusCode, problem: Option<Problem>) {
@@ -170,8 +173,10 @@ impl Drop for LogLine {
         let _in_span = self.span.enter();
         let method = self.method.as_str();
         let path = self.path.as_ref().map_or("(no such path)", MatchedPath::as_str);
+        let after = self.started.elapsed();
+        self.metrics.answered(method, path, self.status.map(|status| status.as_u16()), after);
         // Tenths are fine enough, and a binary fraction's digits would only make the line long.
-        let ms = (self.started.elapsed().as_secs_f64() * 10_000.0).round() / 10.0;
+        let ms = (after.as_secs_f64() * 10_000.0).round() / 10.0;
         let code = self.problem.as_ref().map(|problem| problem.code().as_str());
         let Some(status) = self.status.map(|status| status.as_u16()) else {
             tracing::info!(method, path, ms, "the caller left before the answer");

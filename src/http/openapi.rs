@@ -96,6 +96,7 @@ pub(super) struct Refused(ProblemSchema);
         super::permission_grants::revoke_permission_grant,
         super::plan::get_plan,
         openapi_json,
+        super::metrics::metrics,
     ),
     components(
         schemas(

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::session::agent::LaunchError;
+use crate::session::agent::{LaunchError, Setting};
 use crate::session::handle::Refusal;
 use crate::session::log::StoreError;
 use crate::session::registry::CreateError;
@@ -340,12 +340,12 @@ impl From<Refusal> for Problem {
             Refusal::PermissionAlreadyResolved(permission) => {
                 Self::new(Code::PermissionAlreadyResolved, detail).with("permission", permission)
             }
-            Refusal::SettingRefused { field, failure } => match failure.class {
+            Refusal::SettingRefused { setting, failure } => match failure.class {
                 TurnErrorClass::ProviderNotConfigured => Self::new(Code::ProviderNotConfigured, detail),
                 TurnErrorClass::AgentExited | TurnErrorClass::AgentUnresponsive => {
                     Self::new(Code::AgentStartFailed, detail)
                 }
-                _ => Self::invalid(format!("/{field}"), failure.message),
+                _ => Self::invalid(format!("/{setting}"), failure.message),
             },
             Refusal::Draining => draining(),
             Refusal::Store(error) => error.into(),
@@ -374,9 +374,15 @@ impl From<LaunchError> for Problem {
                     None => problem,
                 }
             }
-            LaunchError::Timeout { waiting_for, .. } => {
-                Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for)
+            LaunchError::Timeout { waiting_for, extensions, .. } => {
+                let problem = Self::new(Code::AgentStartTimeout, detail).with("waiting_for", waiting_for);
+                if extensions.is_empty() { problem } else { problem.with("extensions", extensions) }
             }
+            // A caller who names the setting for a new session gets a 422 (`sessions`); this is the gateway's own choice.
+            LaunchError::SettingRefused { setting: Setting::Provider | Setting::Model, .. } => {
+                Self::new(Code::ProviderNotConfigured, detail)
+            }
+            LaunchError::SettingRefused { .. } => Self::new(Code::AgentStartFailed, detail),
             LaunchError::NoRoom { .. } => Self::new(Code::AtCapacity, detail),
             LaunchError::ExtensionRequired { extensions } => {
                 Self::new(Code::ExtensionRequired, detail).with("extensions", extensions)

@@ -21,8 +21,9 @@ use super::permissions::visible_to;
 use super::problem::Problem;
 use super::request::{JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
 use super::turns::NoFields;
+use crate::session::agent::{LaunchError, Setting};
 use crate::session::audit::By;
-use crate::session::handle::{Refusal, SessionHandle};
+use crate::session::handle::{Choices, Refusal, SessionHandle};
 use crate::session::id::SessionId;
 use crate::session::registry::NewSession;
 use crate::session::snapshot::{SessionState, Snapshot};
@@ -44,6 +45,27 @@ pub struct SessionsQuery {
     limit: Option<usize>,
     /// The `next_cursor` of the page before.
     cursor: Option<String>,
+}
+
+/// How much of a session is asked for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SessionQuery {
+    /// `all`: the agent's settings with all their choices, also the long list of providers; of a session without an
+    /// agent as in `short`.
+    #[param(inline)]
+    config_options: Option<ConfigOptionsForm>,
+}
+
+/// Which choices of the agent's settings are listed.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ConfigOptionsForm {
+    /// Of a list of more than 50 choices only what is set now.
+    Short,
+    /// All.
+    All,
 }
 
 /// Sessions, newest first.
@@ -105,6 +127,8 @@ pub async fn create_session(
         Some(cwd) => Some(bodies::usable_cwd(cwd, &api.settings).await),
         None => None,
     };
+    let named = [Setting::Provider, Setting::Model, Setting::ThinkingEffort, Setting::Mode];
+    let named: Vec<Setting> = named.into_iter().filter(|setting| body.names(*setting)).collect();
     if body.names_unknown_extension(api.host.as_ref()) {
         // The agent's program may have it. Asking it once is enough for `check` to know.
         api.host.extensions().await;
@@ -125,7 +149,7 @@ pub async fn create_session(
     // A task of its own: a caller that leaves must not leave a session half made.
     let making = {
         let api = api.clone();
-        async move { make(&api, new, respond_async).await }
+        async move { make(&api, new, &named, respond_async).await }
     };
     let snapshot = api.tasks.spawn(making.in_current_span()).await.map_err(Problem::internal)??;
     let status = if respond_async { StatusCode::ACCEPTED } else { StatusCode::CREATED };
@@ -137,7 +161,13 @@ pub async fn create_session(
     Ok(response)
 }
 
-async fn make(api: &Api, new: NewSession, respond_async: bool) -> Result<Snapshot, Problem> {
+/// `named`: the settings that the caller named itself.
+async fn make(
+    api: &Api,
+    new: NewSession,
+    named: &[Setting],
+    respond_async: bool,
+) -> Result<Snapshot, Problem> {
     let by = new.by.clone();
     let session = api.registry.create(new).await?;
     if respond_async {
@@ -148,7 +178,12 @@ async fn make(api: &Api, new: NewSession, respond_async: bool) -> Result<Snapsho
         Err(failure) => {
             // The caller gets a problem instead of an id, so nobody would ever delete it.
             remove_failed(&session, &by).await;
-            Err(failure.into())
+            Err(match failure {
+                LaunchError::SettingRefused { setting, detail } if named.contains(&setting) => {
+                    Problem::invalid(format!("/{setting}"), detail)
+                }
+                failure => failure.into(),
+            })
         }
     }
 }
@@ -203,7 +238,7 @@ pub async fn list_sessions(
     path = "/v1/sessions/{session_id}",
     operation_id = "getSession",
     tag = "sessions",
-    params(("session_id" = SessionId, Path, description = "The session.")),
+    params(("session_id" = SessionId, Path, description = "The session."), SessionQuery),
     responses(
         (status = 200, description = "The session.", body = Snapshot),
         (status = "4XX", response = super::openapi::Refused),
@@ -214,9 +249,14 @@ pub async fn get_session(
     State(api): State<Api>,
     caller: Caller,
     PathText(session_id): PathText<String>,
+    QueryParams(query): QueryParams<SessionQuery>,
 ) -> Result<Json<Snapshot>, Problem> {
     caller.require(Role::Read)?;
-    Ok(Json(session_of(&api, &caller, &session_id)?.snapshot().await?))
+    let choices = match query.config_options {
+        None | Some(ConfigOptionsForm::Short) => Choices::Shortened,
+        Some(ConfigOptionsForm::All) => Choices::All,
+    };
+    Ok(Json(session_of(&api, &caller, &session_id)?.snapshot_with(choices).await?))
 }
 
 /// A JSON body that may also call itself a merge patch (RFC 7396).
@@ -239,10 +279,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
 
 /// Change a session
 ///
-/// A merge patch (RFC 7396). Provider, model and mode are given to the agent in this order, which wakes a session without
-/// one; if it refuses one, those before it are set back. Where the permission policy asks or rejects, the agent runs in
-/// mode `approve`, whatever the session's mode (`agent.mode`); a new policy takes effect so with the next turn, and for
-/// what the agent asks about already with the next question.
+/// A merge patch (RFC 7396). Provider, model, thinking effort and mode are given to the agent in this order, which wakes
+/// a session without one; if it refuses one, those before it are set back. A new provider comes with its own model. None
+/// of the four can be changed while a turn runs. Where the permission policy asks or rejects, the agent runs in mode
+/// `approve`, whatever the session's mode (`agent.mode`); a new policy takes effect so with the next turn, and for what
+/// the agent asks about already with the next question.
 #[utoipa::path(
     patch,
     path = "/v1/sessions/{session_id}",
@@ -259,7 +300,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for MergePatchBody<T> {
         (status = 200, description = "The session as it is now.", body = Snapshot),
         (status = "4XX", response = super::openapi::Refused),
         (status = 404, description = "`session-not-found`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = 409, description = "`session-busy`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 409, description = "`turn-in-progress` with `turn_id`, `session-busy`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 424, description = "`extension-required`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),

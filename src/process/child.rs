@@ -17,7 +17,7 @@ use crate::shutdown::Tasks;
 
 use super::registry::{Registration, Registry};
 use super::sweep::{DescendantSnapshot, SWEEP_LIMIT, count_background, sweep_since};
-use super::table::Identity;
+use super::table::{Identity, ProcessTable};
 
 /// A program under its shim. Its pipes can be moved out; [`Child::control`] stays behind.
 #[derive(Debug)]
@@ -136,6 +136,17 @@ impl ChildControl {
         }
         self.kill();
         self.exited().await
+    }
+
+    /// The command lines of the program's children, the oldest first. What ends meanwhile is left out.
+    pub async fn child_command_lines(&self) -> Vec<Vec<String>> {
+        let program = self.inner.program.identity;
+        let read =
+            self.inner.tasks.spawn_blocking(move || ProcessTable::read().command_lines_below(program)).await;
+        read.unwrap_or_else(|error| {
+            tracing::error!(%error, "looking at the child's processes failed");
+            Vec::new()
+        })
     }
 
     /// What runs below the child now.

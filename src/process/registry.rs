@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -30,6 +30,8 @@ pub(super) struct Registry {
     rounds: Semaphore,
     /// Whether strays are to be killed at all.
     adopting: AtomicBool,
+    /// Strays killed since the start.
+    killed: AtomicU64,
     tasks: Tasks,
 }
 
@@ -40,6 +42,7 @@ impl Registry {
             inherited: ProcessTable::read().children(getpid()).map(|entry| entry.identity).collect(),
             rounds: Semaphore::new(1),
             adopting: AtomicBool::new(false),
+            killed: AtomicU64::new(0),
             tasks,
         }
     }
@@ -77,6 +80,16 @@ impl Registry {
         Ok(())
     }
 
+    /// Strays killed since the start.
+    pub(super) fn killed(&self) -> u64 {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Counts processes of an earlier run among the killed.
+    pub(super) fn count_killed(&self, count: usize) {
+        self.killed.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
     /// Kills and reaps the strays there are now, if that was asked for at all.
     pub(super) async fn clear_strays(self: &Arc<Self>) {
         if !self.adopting.load(Ordering::Relaxed) {
@@ -105,6 +118,7 @@ impl Registry {
             let living: Vec<Entry> = strays.iter().filter(|stray| !stray.zombie).copied().collect();
             if !living.is_empty() {
                 tracing::warn!(count = living.len(), "killing processes whose shim is gone");
+                self.killed.fetch_add(living.len() as u64, Ordering::Relaxed);
                 kill_trees(&table, &living);
             }
             for stray in strays {

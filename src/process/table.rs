@@ -82,6 +82,17 @@ impl Entry {
     }
 }
 
+/// A process's arguments, with the program's name first; empty when it has ended.
+fn command_line(pid: Pid) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
+    if bytes.is_empty() {
+        Vec::new()
+    } else {
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    }
+}
+
 /// A process number from a field of `/proc`, where 0 and less mean "none".
 pub(super) fn positive(raw: i32) -> Option<Pid> {
     if raw > 0 { Pid::from_raw(raw) } else { None }
@@ -127,6 +138,18 @@ impl ProcessTable {
     /// The direct children of a process.
     pub(super) fn children(&self, parent: Pid) -> impl Iterator<Item = &Entry> {
         self.children.get(&parent).into_iter().flatten().filter_map(|index| self.entries.get(*index))
+    }
+
+    /// The command lines of a process's children, the oldest first.
+    pub(super) fn command_lines_below(&self, parent: Identity) -> Vec<Vec<String>> {
+        let mut children: Vec<&Entry> = self.children(parent.pid).filter(|child| !child.zombie).collect();
+        // Within one tick the numbers tell, unless they have just begun anew.
+        children.sort_by_key(|child| (child.identity.start_ticks, child.identity.pid.as_raw_nonzero()));
+        children
+            .iter()
+            .map(|child| command_line(child.identity.pid))
+            .filter(|line| !line.is_empty())
+            .collect()
     }
 
     /// Everything below a process, itself excluded.

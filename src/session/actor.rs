@@ -209,8 +209,8 @@ impl SessionActor {
             }
         };
         match command {
-            Command::Snapshot { reply } => {
-                let snapshot = self.machine.snapshot().clone();
+            Command::Snapshot { choices, reply } => {
+                let snapshot = self.machine.snapshot_with(choices);
                 self.answer_when_committed(reply, Ok(snapshot)).await;
                 Next::GoOn
             }

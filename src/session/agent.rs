@@ -5,6 +5,7 @@
 
 mod event;
 pub mod servers;
+pub mod settings;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,6 +25,7 @@ pub use self::event::{
     ModelCallUsage, ReplyToken, SteerFailure,
 };
 use self::servers::McpServerChoice;
+pub use self::settings::{ConfigChoice, ConfigOption, Setting};
 use super::id::{MessageId, SessionId, TurnId};
 
 /// A future that a trait object can return.
@@ -74,8 +76,11 @@ pub struct LaunchSpec {
     pub mode: Mode,
     /// The provider asked for; `None`: what the agent's own configuration says.
     pub provider: Option<String>,
-    /// The model asked for.
+    /// The model asked for; `None`: the agent's choice.
     pub model: Option<String>,
+    /// The thinking effort asked for; `None`: the agent's choice.
+    #[serde(default)]
+    pub thinking_effort: Option<String>,
     /// The session's own list of extensions to add; `None`: the server's.
     pub builtins: Option<Vec<String>>,
     /// Extensions to switch off, besides the server's.
@@ -99,6 +104,7 @@ impl LaunchSpec {
             mode,
             provider: None,
             model: None,
+            thinking_effort: None,
             builtins: None,
             disabled_extensions: Vec::new(),
             env: BTreeMap::new(),
@@ -134,30 +140,6 @@ pub struct ExtensionStatus {
     pub error: Option<String>,
 }
 
-/// One choice of a [`ConfigOption`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ConfigChoice {
-    /// What is set.
-    pub value: String,
-    /// For people.
-    pub name: String,
-}
-
-/// A setting that the agent offers (ACP session config option).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ConfigOption {
-    /// `provider`, `mode`, `model`, …
-    pub id: String,
-    /// For people.
-    pub name: String,
-    /// ACP's category, as open text.
-    pub category: Option<String>,
-    /// What is set now.
-    pub current_value: Option<String>,
-    /// What can be set; empty for the provider, whose list is long.
-    pub choices: Vec<ConfigChoice>,
-}
-
 /// A slash command that the agent offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SlashCommand {
@@ -186,6 +168,8 @@ pub struct AgentFacts {
     pub extensions: Vec<ExtensionStatus>,
     /// Its settings.
     pub config_options: Vec<ConfigOption>,
+    /// The thinking effort that a new session has when nobody asks for one; `None` of one that goes on.
+    pub default_effort: Option<String>,
 }
 
 /// How serious a notice is.
@@ -260,7 +244,7 @@ pub enum AgentCommand {
     },
     /// Changes a setting.
     SetConfigOption {
-        /// `provider`, `model`, …
+        /// The option's id.
         id: String,
         /// To what.
         value: String,
@@ -341,6 +325,16 @@ pub enum LaunchError {
         after: Duration,
         /// What it did not answer.
         waiting_for: String,
+        /// The tool servers that it may be waiting for itself.
+        extensions: Vec<ExtensionStatus>,
+    },
+    /// It does not take a setting.
+    #[error("{setting}: {detail}")]
+    SettingRefused {
+        /// Which.
+        setting: Setting,
+        /// Why, for people.
+        detail: String,
     },
     /// It has no model provider.
     #[error("{detail}")]
@@ -378,8 +372,8 @@ pub trait AgentLauncher: Send + Sync + 'static {
     /// Starts an agent and gets it ready for prompts. When `cancel` is given the start ends early, with nothing left
     /// running. `events` gets everything the agent says from then on, also before this returns.
     ///
-    /// With `resume` it goes on with the session that an earlier process had, in the mode and with the provider and
-    /// model of `spec`, whatever the agent has kept; what it repeats of the session's history is no event.
+    /// With `resume` it goes on with the session that an earlier process had, in the mode and with the provider, model
+    /// and effort of `spec`, whatever the agent has kept; what it repeats of the session's history is no event.
     fn launch(
         &self,
         session: SessionId,
@@ -398,4 +392,9 @@ pub trait AgentLauncher: Send + Sync + 'static {
 pub trait EventFilter: Send + 'static {
     /// Passes `event` on to `events`, changed, split or left out.
     fn filter(&mut self, event: AgentEvent, events: &mut AgentEvents);
+
+    /// Says what the agent means by refusing a request.
+    fn explain(&self, failure: AgentFailure) -> AgentFailure {
+        failure
+    }
 }

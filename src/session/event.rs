@@ -150,6 +150,10 @@ pub struct SessionChange {
     /// The model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The thinking effort; null when the model offers no choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub thinking_effort: Option<Option<String>>,
     /// The session's permission policy, whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission_policy: Option<PermissionPolicy>,
@@ -159,7 +163,7 @@ pub struct SessionChange {
     /// The extensions, whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Vec<ExtensionStatus>>,
-    /// The agent's settings, whole.
+    /// The agent's settings, whole but for long lists of choices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_options: Option<Vec<ConfigOption>>,
     /// The agent.

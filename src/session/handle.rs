@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 pub use self::permissions::AskedCall;
 pub(super) use self::permissions::PermissionCommand;
-use super::agent::{AgentFailure, LaunchError, Mode, Unfit};
+use super::agent::{AgentFailure, LaunchError, Mode, Setting, Unfit};
 use super::audit::By;
 use super::id::{SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
@@ -83,10 +83,10 @@ pub enum Refusal {
     #[error("the permission is already resolved")]
     PermissionAlreadyResolved(Box<Permission>),
     /// The agent did not take a setting; what was set before it is set back.
-    #[error("{field}: {failure}")]
+    #[error("{setting}: {failure}")]
     SettingRefused {
-        /// The field of the change: `provider`, `model`, `mode`.
-        field: &'static str,
+        /// Which.
+        setting: Setting,
         /// What the agent said.
         failure: AgentFailure,
     },
@@ -109,6 +109,8 @@ pub struct SessionPatch {
     pub provider: Option<String>,
     /// The model.
     pub model: Option<String>,
+    /// The thinking effort; `Some(None)` goes back to the one that the session began with.
+    pub thinking_effort: Option<Option<String>>,
     /// The mode.
     pub mode: Option<Mode>,
     /// Merged into the permission policy; `Some(None)` removes all of it.
@@ -119,52 +121,38 @@ impl SessionPatch {
     /// Whether it takes the agent to make it.
     #[must_use]
     pub fn needs_agent(&self) -> bool {
-        self.provider.is_some() || self.model.is_some() || self.mode.is_some()
+        self.provider.is_some()
+            || self.model.is_some()
+            || self.thinking_effort.is_some()
+            || self.mode.is_some()
     }
+}
+
+/// How much a snapshot says of what the agent's settings can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choices {
+    /// Of a long list only what is set now.
+    #[default]
+    Shortened,
+    /// Everything; of a session without an agent no more than of any other.
+    All,
 }
 
 /// Where an answer goes.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
-/// What can be asked of a session.
+/// What can be asked of a session. Whoever asks for a change says so (`By`), for the audit; only a session that hibernates
+/// to make room is asked by nobody.
 #[derive(Debug)]
 pub(super) enum Command {
-    Snapshot {
-        reply: Reply<Snapshot>,
-    },
-    Prompt {
-        by: By,
-        prompt: Prompt,
-        when_busy: WhenBusy,
-        reply: Reply<Turn>,
-    },
-    Cancel {
-        by: By,
-        turn: TurnId,
-        reply: Reply<Turn>,
-    },
-    Steer {
-        by: By,
-        turn: TurnId,
-        prompt: Prompt,
-        reply: Reply<()>,
-    },
+    Snapshot { choices: Choices, reply: Reply<Snapshot> },
+    Prompt { by: By, prompt: Prompt, when_busy: WhenBusy, reply: Reply<Turn> },
+    Cancel { by: By, turn: TurnId, reply: Reply<Turn> },
+    Steer { by: By, turn: TurnId, prompt: Prompt, reply: Reply<()> },
     Permission(PermissionCommand),
-    Patch {
-        by: By,
-        patch: SessionPatch,
-        reply: Reply<Snapshot>,
-    },
-    /// `by` is absent when another session needs the place.
-    Hibernate {
-        by: Option<By>,
-        reply: Reply<Snapshot>,
-    },
-    Delete {
-        by: By,
-        unless_running: bool,
-        reply: Reply<()>,
-    },
+    Patch { by: By, patch: SessionPatch, reply: Reply<Snapshot> },
+    Hibernate { by: Option<By>, reply: Reply<Snapshot> },
+    Delete { by: By, unless_running: bool, reply: Reply<()> },
 }
 
 impl Command {
@@ -172,7 +160,7 @@ impl Command {
     pub(super) fn refuse(self, refusal: Refusal) {
         // A caller that has left does not want the answer.
         let _ = match self {
-            Self::Snapshot { reply } | Self::Patch { reply, .. } | Self::Hibernate { reply, .. } => {
+            Self::Snapshot { reply, .. } | Self::Patch { reply, .. } | Self::Hibernate { reply, .. } => {
                 reply.send(Err(refusal)).is_ok()
             }
             Self::Prompt { reply, .. } | Self::Cancel { reply, .. } => reply.send(Err(refusal)).is_ok(),
@@ -248,7 +236,12 @@ impl SessionHandle {
 
     /// The session now, never ahead of the log.
     pub async fn snapshot(&self) -> Result<Snapshot, Refusal> {
-        match self.ask(|reply| Command::Snapshot { reply }).await {
+        self.snapshot_with(Choices::Shortened).await
+    }
+
+    /// The session now, with more or less of what the agent's settings can be.
+    pub async fn snapshot_with(&self, choices: Choices) -> Result<Snapshot, Refusal> {
+        match self.ask(|reply| Command::Snapshot { choices, reply }).await {
             // The session itself waits for room; what is written down can be read.
             Err(Refusal::Store(StoreError::Unavailable(_))) => {
                 self.store.session(self.number()).await?.ok_or(Refusal::SessionGone)
@@ -297,6 +290,12 @@ impl SessionHandle {
     }
 
     /// Since when an agent runs and has nothing to do; `None` when it has, or when none runs.
+    /// What the session does, as callers were last told.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        self.status.borrow().state
+    }
+
     pub(super) fn idle_since(&self) -> Option<Instant> {
         self.status.borrow().idle_since
     }

@@ -72,6 +72,9 @@ pub struct SessionRecord {
     /// By which its agent goes on with it; `None` until one has started.
     #[serde(default)]
     pub resume: Option<super::agent::ResumeToken>,
+    /// The thinking effort that the agent had by itself, to go back to; `None` until one has started.
+    #[serde(default)]
+    pub default_effort: Option<String>,
     /// What the agent has taken for the running turn and not used yet.
     #[serde(default)]
     pub taken_steers: Vec<TakenSteer>,
@@ -92,6 +95,7 @@ impl SessionRecord {
             deleting: false,
             deleted_by: None,
             resume: None,
+            default_effort: None,
             taken_steers: Vec::new(),
             launch,
             grants: Vec::new(),

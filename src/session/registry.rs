@@ -184,6 +184,12 @@ impl Registry {
         self.lock().get(&id).cloned()
     }
 
+    /// How many agents run or are being started.
+    #[must_use]
+    pub fn agents(&self) -> usize {
+        self.shared.settings.max_running.saturating_sub(self.shared.places.free())
+    }
+
     /// Every session there is.
     #[must_use]
     pub fn all(&self) -> Vec<SessionHandle> {

@@ -35,6 +35,17 @@ pub enum SessionState {
 }
 
 impl SessionState {
+    /// Every state.
+    pub const ALL: [Self; 7] = [
+        Self::Starting,
+        Self::Idle,
+        Self::Running,
+        Self::AwaitingPermission,
+        Self::Cancelling,
+        Self::Hibernated,
+        Self::Failed,
+    ];
+
     /// As in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -107,6 +118,9 @@ pub struct Snapshot {
     pub provider: Option<String>,
     /// The model.
     pub model: Option<String>,
+    /// How much the model thinks; null when it offers no choice.
+    #[serde(default)]
+    pub thinking_effort: Option<String>,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it last changed.
@@ -159,6 +173,7 @@ impl Snapshot {
             mode: launch.mode,
             provider: launch.provider.clone(),
             model: launch.model.clone(),
+            thinking_effort: launch.thinking_effort.clone(),
             created_at: now,
             updated_at: now,
             last_event_id: EventId(0),

@@ -43,6 +43,7 @@ mod tests;
 
 pub use self::crash_loop::CrashBounds;
 use self::crash_loop::CrashLoop;
+pub(super) use self::from_callers::Settings;
 pub(super) use self::step::Step;
 use self::stopping::Stop;
 use std::collections::{HashMap, HashSet};
@@ -50,10 +51,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::permissions::PendingReply;
-use super::agent::{AgentCommand, LaunchError, Notice};
+use super::agent::{AgentCommand, ConfigOption, LaunchError, Notice, Setting};
 use super::audit::By;
 use super::event::{EventBody, EventKind, SessionChange};
-use super::handle::Refusal;
+use super::handle::{Choices, Refusal};
 use super::id::{EventId, MessageId, PermissionId, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::{DecidedBy, PermissionSettings};
@@ -142,6 +143,8 @@ pub(super) struct Machine {
     crash_loop: CrashLoop,
     /// Whether a change of settings is under way.
     patching: bool,
+    /// The agent's settings with all choices, also where the snapshot has a part of them. Empty without an agent.
+    all_options: Vec<ConfigOption>,
     /// What the running turn waits to send until there is an agent, in the right mode.
     held: Option<AgentCommand>,
     message: Option<OpenMessage>,
@@ -170,6 +173,7 @@ impl Machine {
             stop: None,
             crash_loop: CrashLoop::default(),
             patching: false,
+            all_options: Vec::new(),
             held: None,
             message: None,
             turn_text: String::new(),
@@ -210,6 +214,15 @@ impl Machine {
 
     pub(super) fn snapshot(&self) -> &Snapshot {
         &self.record.snapshot
+    }
+
+    /// The snapshot for a caller.
+    pub(super) fn snapshot_with(&self, choices: Choices) -> Snapshot {
+        let mut snapshot = self.record.snapshot.clone();
+        if choices == Choices::All && !self.all_options.is_empty() {
+            snapshot.config_options.clone_from(&self.all_options);
+        }
+        snapshot
     }
 
     pub(super) fn record(&self) -> &SessionRecord {
@@ -314,6 +327,7 @@ impl Machine {
             mode: Some(snapshot.mode),
             provider: snapshot.provider.clone(),
             model: snapshot.model.clone(),
+            thinking_effort: snapshot.thinking_effort.clone().map(Some),
             permission_policy: Some(snapshot.permission_policy.clone()),
             by: Some(by),
             ..SessionChange::default()
@@ -331,7 +345,10 @@ impl Machine {
         self.record.snapshot.state_reason = Some(error.to_string());
         self.held = None;
         let class = match error {
-            LaunchError::ProviderNotConfigured { .. } => TurnErrorClass::ProviderNotConfigured,
+            LaunchError::ProviderNotConfigured { .. }
+            | LaunchError::SettingRefused { setting: Setting::Provider | Setting::Model, .. } => {
+                TurnErrorClass::ProviderNotConfigured
+            }
             _ => TurnErrorClass::StartFailed,
         };
         let error = TurnError { class, message: error.to_string(), retryable: class.is_retryable() };
@@ -371,6 +388,7 @@ impl Machine {
     fn forget_agent(&mut self) {
         self.replies.clear();
         self.held = None;
+        self.all_options = Vec::new();
         if let Some(agent) = &mut self.record.snapshot.agent {
             agent.pid = None;
         }

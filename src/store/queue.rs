@@ -90,6 +90,11 @@ impl Backlog {
         Ok(Room { _of_session: of_session, _of_all: of_all })
     }
 
+    /// Bytes that are queued.
+    pub(super) fn queued_bytes(&self) -> usize {
+        (self.all_bytes as usize).saturating_sub(self.all.available_permits())
+    }
+
     /// Drops the entry of a session that is gone.
     pub(super) fn forget(&self, session: SessionNumber) {
         self.lock().remove(&session);

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rusqlite::Connection;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
+use super::OnCommit;
 use super::call::Call;
 use super::checkpoint::Wal;
 use super::commit::{Written, next_position, write};
@@ -72,6 +74,8 @@ pub(super) struct WriterParts {
     pub(super) reserve: Reserve,
     /// The most bytes that the database may have; 0 for no limit.
     pub(super) max_bytes: u64,
+    /// Told of every commit.
+    pub(super) on_commit: OnCommit,
     /// Told what keeps it from writing.
     pub(super) told: watch::Sender<Option<StoreError>>,
     /// Bytes of the newest events of all sessions together that are kept in memory.
@@ -240,10 +244,14 @@ impl Writer {
     /// One commit. What found no room comes back, with the reason; everything else is concluded.
     pub(super) fn try_commit(&mut self, shares: Vec<Share>, mut calls: Vec<Box<dyn Call>>) -> Option<NoRoom> {
         let bytes = shares.iter().map(|share| share.bytes).sum();
+        let began = Instant::now();
         let forgotten = self.order.head().forgotten;
         let connection = &mut self.parts.connection;
         let outcome = write(connection, &mut calls, &shares, self.next_position, forgotten);
         self.parts.wal.wrote(bytes);
+        if outcome.is_ok() && bytes > 0 {
+            (self.parts.on_commit.0)(bytes, began.elapsed());
+        }
         let committed = match outcome {
             Ok(Written { next_position, forgotten }) => {
                 let first = mem::replace(&mut self.next_position, next_position);

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 /// What each module of the crate may name of the others. A module that is not listed here is an error.
 ///
 /// An entry is a module, or a path into it that is all that may be named.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("session", &["shutdown"]),
-    ("http", &["session", "shutdown"]),
+    ("http", &["metrics", "session", "shutdown"]),
+    ("metrics", &["session"]),
     ("acp", &["session", "shutdown"]),
     ("goose", &["session"]),
     ("store", &["session"]),
     ("process", &["shutdown"]),
+    ("mcp_proxy", &["shutdown"]),
     (
         "config",
         &[
@@ -30,7 +32,20 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("cli", &["app", "config", "http", "session", "shutdown", "telemetry"]),
     (
         "app",
-        &["acp", "config", "demo", "goose", "http", "process", "session", "shutdown", "store", "telemetry"],
+        &[
+            "acp",
+            "config",
+            "demo",
+            "goose",
+            "http",
+            "mcp_proxy",
+            "metrics",
+            "process",
+            "session",
+            "shutdown",
+            "store",
+            "telemetry",
+        ],
     ),
 ];
 

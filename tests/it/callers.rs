@@ -127,7 +127,7 @@ impl Call {
         assert!(!path.contains('{'), "{path}: say here what this stands for");
         // A new call whose body cannot be empty needs one here: without, it is refused for its body.
         let body = match self.id.as_str() {
-            "createTurn" => json!({"prompt": "echo stolen"}),
+            "createTurn" | "steerTurn" => json!({"prompt": "echo stolen"}),
             "updateSession" => json!({"title": "stolen"}),
             "answerPermission" => json!({"decision": "allow"}),
             "explainPermission" => json!({"tool": "shell", "input": {}}),

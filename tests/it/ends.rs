@@ -28,7 +28,7 @@ fn leaves(tools: &Tools) -> String {
 }
 
 /// Every file and folder below one.
-fn below(folder: &Path) -> BTreeSet<PathBuf> {
+pub(crate) fn below(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -43,7 +43,7 @@ fn below(folder: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// The sessions that have rows in each of the database's tables.
-fn sessions_with_rows(gander: &Gander) -> Vec<(&'static str, Vec<i64>)> {
+pub(crate) fn sessions_with_rows(gander: &Gander) -> Vec<(&'static str, Vec<i64>)> {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let database = rusqlite::Connection::open_with_flags(gander.storage().join("gander.db"), flags).unwrap();
     let columns = [
@@ -248,7 +248,7 @@ async fn a_gander_that_stops_leaves_no_process_and_no_file_outside_its_storage()
 
 /// What a process holds open: descriptors by what they lead to, without numbers, and threads. Left out is the database,
 /// of which each of a fixed number of connections opens its files when it first needs them.
-fn held(pid: u32) -> BTreeMap<String, usize> {
+pub(crate) fn held(pid: u32) -> BTreeMap<String, usize> {
     let mut held = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten() {
         let Ok(target) = fs::read_link(entry.path()) else { continue };

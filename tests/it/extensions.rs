@@ -275,3 +275,62 @@ async fn what_the_configuration_sets_no_caller_changes() {
     assert_eq!(session.turn(&script(&replies)).await["stop_reason"], "max_turn_requests");
     gander.stop().await;
 }
+
+/// A goose that says nothing of its extensions in its answers, and one second after its start writes a line into its log.
+const SILENT: &str = r#"if [ "$1" != acp ]; then exec "$GOOSE" "$@"; fi
+( sleep 1; mkdir -p "$GOOSE_PATH_ROOT/state/logs/cli"
+printf '{"timestamp":"%s","level":"WARN","fields":{"message":"failed to start extension","name":"late","error":"too late"}}\n' \
+"$(date -u +%Y-%m-%dT%H:%M:%S.%NZ)" >> "$GOOSE_PATH_ROOT/state/logs/cli/late.log" ) > /dev/null &
+"$GOOSE" "$@" | sed -u 's/"extensionResults"/"somethingElse"/'"#;
+
+#[tokio::test]
+async fn what_goose_says_in_its_log_alone_is_told_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let gander = Setup::with_agent(wrapped_goose(dir.path(), SILENT))
+        .config("[goose]\nextra_extensions = [\"tomorrow\"]")
+        .start()
+        .await;
+    let session = gander.session(&json!({"builtins": ["todo", "tomorrow"]})).await;
+    let loads = loaded(&session.snapshot);
+    assert!(loads.contains(&"todo".into()) && loads.contains(&"developer".into()), "{loads:?}");
+    let failed = |snapshot: &Value| -> Vec<(String, String)> {
+        let extensions = snapshot["extensions"].as_array().unwrap();
+        let failed = extensions.iter().filter(|extension| extension["loaded"] == false);
+        failed.map(|extension| (text(&extension["name"]), text(&extension["error"]))).collect()
+    };
+    let tomorrow = ("tomorrow".to_owned(), "invalid config: Unknown extension: tomorrow".to_owned());
+    assert_eq!(failed(&session.snapshot), std::slice::from_ref(&tomorrow));
+    assert_eq!(session.snapshot["notices"][0]["code"], "extension-failed");
+    // What fails later is told later.
+    let mut events = session.events_with("?types=notice").await;
+    let codes =
+        [events.until("notice").await, events.until("notice").await].map(|told| text(&told.data["message"]));
+    assert!(codes[0].contains("tomorrow") && codes[1].contains("late"), "{codes:?}");
+    assert_eq!(failed(&session.now().await), [tomorrow, ("late".into(), "too late".into())]);
+    assert_eq!(session.turn(&script(&json!([[{"text": "it runs"}]]))).await["text"], "it runs");
+
+    let create = gander.request(Method::POST, "/v1/sessions");
+    let body = json!({"builtins": ["todo", "tomorrow"], "require_extensions": ["todo", "tomorrow"]});
+    let problem = refusal(create.json(&body), 424, "extension-required").await;
+    assert_eq!(problem["extensions"].as_array().unwrap().len(), 1, "{problem}");
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn gooses_log_is_read_where_the_configuration_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = r#"if [ "$1" != acp ]; then exec "$GOOSE" "$@"; fi
+mkdir -p "$0.logs/cli"
+printf '{"timestamp":"%s","fields":{"message":"Failed to load extension moved: told elsewhere"}}\n' \
+"$(date -u +%Y-%m-%dT%H:%M:%S.%NZ)" >> "$0.logs/cli/goose.log"
+"$GOOSE" "$@" | sed -u 's/"extensionResults"/"somethingElse"/'"#;
+    let gander = Setup::with_agent(wrapped_goose(dir.path(), lines))
+        .config(&format!("[goose]\nlog_dir = {:?}", dir.path().join("goose.logs")))
+        .start()
+        .await;
+    let session = gander.session(&json!({})).await;
+    let extensions = session.snapshot["extensions"].as_array().unwrap();
+    let moved = extensions.iter().find(|extension| extension["name"] == "moved").unwrap();
+    assert_eq!(moved["error"], "told elsewhere");
+    gander.stop().await;
+}

@@ -1,5 +1,7 @@
 //! Agents that misbehave. Whatever one does, its own session ends well and another one does not notice.
 
+mod table;
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 

@@ -153,14 +153,21 @@ async fn a_provider_that_is_not_there_is_unavailable() {
 }
 
 #[tokio::test]
-async fn an_unknown_provider_makes_no_session_and_one_without_its_key_fails_the_turn() {
-    let gander = setup().env("GOOSE_PROVIDER", "no_such_provider").start().await;
-    let request = gander.request(Method::POST, "/v1/sessions").json(&json!({}));
-    refusal(request, 502, "provider-not-configured").await;
-    gander.stop().await;
+async fn an_unknown_provider_and_one_without_its_key_make_no_session_and_one_that_lost_it_fails_the_turn() {
+    for (provider, says) in [("no_such_provider", "no_such_provider"), ("anthropic", "ANTHROPIC_API_KEY")] {
+        let gander = setup().env("GOOSE_PROVIDER", provider).start().await;
+        let request = gander.request(Method::POST, "/v1/sessions").json(&json!({}));
+        let problem = refusal(request, 502, "provider-not-configured").await;
+        assert!(text(&problem["detail"]).contains(says), "{problem}");
+        gander.stop().await;
+    }
 
-    let gander = setup().env("GOOSE_PROVIDER", "anthropic").start().await;
-    let session = gander.session(&json!({})).await;
+    let gander = setup().env("GOOSE_PROVIDER", "anthropic").env("ANTHROPIC_API_KEY", KEY).start().await;
+    let id = gander.session(&json!({})).await.id;
+    let dir = gander.dir.clone();
+    gander.stop().await;
+    let gander = setup().env("GOOSE_PROVIDER", "anthropic").dir(dir).start().await;
+    let session = Session { gander: &gander, id, snapshot: Value::Null };
     let turn = session.turn("Hello?").await;
     assert_failed(&session, &turn, "provider_not_configured", false).await;
     gander.stop().await;

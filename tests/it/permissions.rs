@@ -2,6 +2,7 @@
 
 mod cancel;
 mod grants;
+mod lasting;
 mod policy;
 mod unseen;
 

@@ -148,7 +148,8 @@ async fn no_provider_and_an_unknown_one_are_told_apart_from_a_broken_goose() {
     gander.stop().await;
 
     let gander = Setup::real().start().await;
-    no_session(&gander, &json!({"provider": "nosuch"}), 502, "provider-not-configured").await;
+    let problem = no_session(&gander, &json!({"provider": "nosuch"}), 422, "invalid-request").await;
+    assert_eq!(problem["errors"][0]["pointer"], "/provider");
     // The one that is set up works on.
     let session = gander.session(&json!({})).await;
     assert_eq!(session.turn(&script(&json!([[{"text": "Here."}]]))).await["text"], "Here.");

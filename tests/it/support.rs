@@ -28,7 +28,7 @@ pub(crate) use chance::Chance;
 pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kinds, of_turn, only};
 pub(crate) use processes::{descendants, lives, signal};
 pub(crate) use rest::assert_at_rest;
-pub(crate) use tool_server::{Discover, RealToolServer, ToolServer, node, real_tool_server};
+pub(crate) use tool_server::{Discover, RealToolServer, ToolServer, authority, node, real_tool_server};
 
 /// How long a test waits for what must come. Nothing is asserted about the time itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -151,6 +151,8 @@ impl Setup {
         keep(lines, Arc::clone(&welcome));
         let token =
             std::fs::read_to_string(dir.path().join("storage/token")).unwrap_or_default().trim().to_owned();
+        // The client is made for TLS too; which of those there are it uses is the program's to say.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         // gander closes connections that are idle for long: one of them must not be taken for the next request.
         let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         Gander { process, address, token, client, dir, log, welcome, model, tasks }

@@ -1,5 +1,7 @@
 //! A session's MCP servers: the gateway's and the caller's, with the real goose and a real server.
 
+mod discover;
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -235,21 +237,5 @@ async fn a_woken_session_has_what_the_configuration_then_says() {
         now["extensions"].as_array().unwrap().iter().all(|extension| extension["name"] != "gone"),
         "{now}"
     );
-    gander.stop().await;
-}
-
-#[tokio::test]
-async fn a_server_that_never_answers_fails_the_start_in_time() {
-    let silent = ToolServer::start("silent", Discover::Silence).await;
-    let config = format!(
-        "[goose]\nstart_timeout = \"3s\"\n[[mcp.servers]]\nname = \"silent\"\nurl = {:?}\n",
-        silent.url()
-    );
-    let gander = Setup::real().config(&config).start().await;
-    refusal(creating(&gander, &json!({})), 504, "agent-start-timeout").await;
-    assert_eq!(silent.asked()[0].call.as_deref(), Some("server/discover"));
-    assert_eq!(gander.descendants(), Vec::<u32>::new(), "a failed start leaves nothing");
-    let session = gander.session(&json!({"mcp_servers": []})).await;
-    assert_eq!(session.snapshot["mcp_servers"], json!([]));
     gander.stop().await;
 }

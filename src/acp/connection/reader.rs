@@ -278,9 +278,14 @@ impl Inbox {
                 let code = outcome.err().and_then(|failure| failure.code);
                 debug!(code, "an answer of the agent to nothing that is open");
             }
-            Some(Pending::Load(answer)) => {
-                self.connection.replaying.store(false, Ordering::Release);
-                self.answers.push((answer, outcome.map(ToOwned::to_owned)));
+            Some(pending @ (Pending::Load(_) | Pending::Request(_))) => {
+                if matches!(pending, Pending::Load(_)) {
+                    self.connection.replaying.store(false, Ordering::Release);
+                }
+                let outcome = outcome.map(ToOwned::to_owned).map_err(|failure| self.filter.explain(failure));
+                if let Pending::Load(answer) | Pending::Request(answer) = pending {
+                    self.answers.push((answer, outcome));
+                }
             }
             Some(Pending::Told { answer, event }) => {
                 if let Ok(reply) = outcome {
@@ -288,7 +293,6 @@ impl Inbox {
                 }
                 self.answers.push((answer, outcome.map(ToOwned::to_owned)));
             }
-            Some(Pending::Request(answer)) => self.answers.push((answer, outcome.map(ToOwned::to_owned))),
             Some(Pending::Prompt(turn)) => {
                 let result = outcome.and_then(|result| {
                     let result = translate::fields(Some(result));

@@ -226,6 +226,7 @@ async fn a_new_session_tells_what_the_agent_says_of_it() {
                     name: (*name).to_owned(),
                 })
                 .collect(),
+            omitted_choices: 0,
         };
     let extension = |name: &str, loaded, error: Option<&str>| ExtensionStatus {
         name: name.to_owned(),
@@ -237,7 +238,7 @@ async fn a_new_session_tells_what_the_agent_says_of_it() {
         NewSession {
             mode: Some("new_mode".to_owned()),
             config_options: Some(vec![
-                option("provider", "Provider", None, "p", &[]),
+                option("provider", "Provider", None, "p", &[("p", "P")]),
                 option("model", "Model", Some("model"), "m", &[("m", "M")]),
                 option("fast", "Fast", Some("own"), "true", &[]),
             ]),

@@ -41,11 +41,7 @@ pub(in crate::acp) fn config_options(list: Option<&RawValue>) -> Option<Vec<Conf
 
 fn config_option(option: SessionConfigOption) -> Option<ConfigOption> {
     let (current_value, choices) = match option.kind {
-        SessionConfigKind::Select(select) => {
-            // The provider's list has about a hundred entries that say nothing of this session.
-            let choices = if &*option.id.0 == "provider" { Vec::new() } else { choices(select.options) };
-            (select.current_value.0.to_string(), choices)
-        }
+        SessionConfigKind::Select(select) => (select.current_value.0.to_string(), choices(select.options)),
         SessionConfigKind::Boolean(boolean) => (boolean.current_value.to_string(), Vec::new()),
         _ => return None,
     };
@@ -54,7 +50,14 @@ fn config_option(option: SessionConfigOption) -> Option<ConfigOption> {
         _ => None,
     });
     let id = option.id.0.to_string();
-    Some(ConfigOption { id, name: option.name, category, current_value: Some(current_value), choices })
+    Some(ConfigOption {
+        id,
+        name: option.name,
+        category,
+        current_value: Some(current_value),
+        choices,
+        omitted_choices: 0,
+    })
 }
 
 fn choices(options: SessionConfigSelectOptions) -> Vec<ConfigChoice> {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::session::agent::{ConfigOption, SlashCommand};
+use crate::session::agent::{ConfigChoice, ConfigOption, SlashCommand};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 
 /// What a notification of session `s` means.
@@ -263,7 +263,8 @@ fn plans_titles_modes_commands_and_settings() {
         name: "Provider".to_owned(),
         category: None,
         current_value: Some("p".to_owned()),
-        choices: Vec::new(),
+        choices: vec![ConfigChoice { value: "p".to_owned(), name: "P".to_owned() }],
+        omitted_choices: 0,
     };
     assert_eq!(update_events(options), [AgentEvent::ConfigOptionsUpdated(vec![option])]);
 }

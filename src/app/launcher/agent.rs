@@ -10,13 +10,13 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::guard::Guard;
-use crate::acp::{Connection, NewSession, StderrTail};
+use crate::acp::{Connection, StderrTail};
 use crate::goose::belonging;
 use crate::goose::steer::{self, ActiveRun, SteerParams};
+use crate::mcp_proxy::McpProxy;
 use crate::process::{ChildControl, DescendantSnapshot};
 use crate::session::agent::{
-    Agent, AgentCommand, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption, LaunchSpec, Mode,
-    Notice, SteerFailure, Sweep, Unfit,
+    Agent, AgentCommand, AgentExit, AgentGone, BoxFuture, Mode, Notice, SteerFailure, Sweep, Unfit,
 };
 use crate::session::id::{MessageId, TurnId};
 use crate::session::turn::TurnErrorClass;
@@ -34,6 +34,8 @@ pub(super) struct GooseAgent {
     /// The run of the turn.
     run: ActiveRun,
     tasks: Tasks,
+    /// What it reaches some of its tool servers through.
+    _proxy: Option<McpProxy>,
 }
 
 /// How long goose may take from a prompt to naming its run, which it does at once.
@@ -48,7 +50,12 @@ impl GooseAgent {
         tasks: Tasks,
     ) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks }
+        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, _proxy: None }
+    }
+
+    /// Keeps the proxy for as long as goose.
+    pub(super) fn keep(&mut self, proxy: Option<McpProxy>) {
+        self._proxy = proxy;
     }
 
     /// goose is ready. A turn that it was woken for begins now, without a mark of its own.
@@ -140,40 +147,6 @@ impl Agent for GooseAgent {
             control.end(grace).await;
         })
     }
-}
-
-/// After a load goose is in the mode, and with the provider and model, that it has *saved* (measured), not in those it
-/// was started with. They are set to what the session is to have; what goose says then is what `launch::check` sees.
-pub(super) async fn set_again(
-    connection: &Arc<Connection>,
-    spec: &LaunchSpec,
-    loaded: NewSession,
-) -> Result<NewSession, AgentFailure> {
-    let current = |options: &Option<Vec<ConfigOption>>, id: &str| {
-        let option = options.iter().flatten().find(|option| option.id == id);
-        option.and_then(|option| option.current_value.clone())
-    };
-    let mut options = loaded.config_options.clone();
-    let mode = Some(spec.mode.as_str().to_owned());
-    for (id, value) in [("provider", spec.provider.clone()), ("model", spec.model.clone()), ("mode", mode)] {
-        let Some(value) = value else { continue };
-        // Compared only now: another provider brings another model. The mode is set in any case: its answer is what
-        // proves it.
-        if id != "mode" && current(&options, id).as_ref() == Some(&value) {
-            continue;
-        }
-        let (done, answer) = oneshot::channel();
-        let gone = || AgentFailure {
-            class: TurnErrorClass::AgentExited,
-            code: None,
-            message: "the agent ended".into(),
-        };
-        let command = AgentCommand::SetConfigOption { id: id.to_owned(), value, done };
-        connection.send(command).map_err(|_| gone())?;
-        options = Some(answer.await.map_err(|_| gone())??);
-    }
-    let mode = current(&options, "mode");
-    Ok(NewSession { mode, config_options: options, ..loaded })
 }
 
 pub(super) fn exit_of(control: ChildControl, stderr: StderrTail) -> BoxFuture<AgentExit> {

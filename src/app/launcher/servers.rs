@@ -1,28 +1,106 @@
 //! The tool servers that a session's goose is started with.
 
 use std::collections::BTreeMap;
+use std::io;
 
+use tokio::sync::OnceCell;
+
+use super::{GooseLauncher, not_made};
 use crate::acp::{NewSession, Redactor};
-use crate::goose::servers::{Resolved, Servers};
+use crate::goose::launch::Launch;
+use crate::goose::servers::{Resolved, Servers, ToolServer};
+use crate::mcp_proxy::{McpProxy, ProxiedServer, ProxyClient, ProxyError};
 use crate::session::agent::servers::{McpServer, McpTransport};
-use crate::session::agent::{LaunchSpec, Notice, NoticeLevel};
+use crate::session::agent::{LaunchError, LaunchSpec, Notice, NoticeLevel};
+use crate::shutdown::Tasks;
 
 /// No program, on every system.
 const NOTHING: &str = "/dev/null";
+
+/// Opens the proxies before tool servers whose first question gander answers.
+pub(super) struct Proxies {
+    /// The variables that say how to get out of this host's network.
+    environment: Vec<(String, String)>,
+    /// Made when the first session needs it: most gateways have no such server.
+    client: OnceCell<ProxyClient>,
+    tasks: Tasks,
+}
+
+impl Proxies {
+    pub(super) fn new(environment: Vec<(String, String)>, tasks: Tasks) -> Self {
+        Self { environment, client: OnceCell::new(), tasks }
+    }
+
+    async fn open(&self, servers: &[ProxiedServer]) -> Result<McpProxy, ProxyError> {
+        let environment = self.environment.clone();
+        // It reads the host's certificates.
+        let make = || async {
+            let made = self.tasks.spawn_blocking(move || ProxyClient::new(&environment)).await;
+            Ok::<_, ProxyError>(made.map_err(io::Error::other)??)
+        };
+        McpProxy::open(servers, self.client.get_or_try_init(make).await?, &self.tasks).await
+    }
+}
+
+impl GooseLauncher {
+    /// The session's tool servers as the configuration has them now, and what `launch` needs for them.
+    pub(super) async fn servers_for(
+        &self,
+        spec: &LaunchSpec,
+        launch: &mut Launch,
+    ) -> Result<SessionServers, LaunchError> {
+        let opened = SessionServers::open(spec, self.servers(), &self.shared.proxies).await;
+        let servers = opened.map_err(|error| {
+            tracing::error!(%error, "a session's tool servers cannot be reached");
+            not_made("the session's tool servers cannot be reached", &error)
+        })?;
+        if servers.proxy.is_some() {
+            launch.reach_loopback_directly();
+        }
+        Ok(servers)
+    }
+}
 
 /// The tool servers that a session's goose is started with.
 pub(super) struct SessionServers {
     /// As goose is told of them.
     pub(super) servers: Vec<McpServer>,
+    /// What some of them are reached through. To be kept for as long as goose.
+    pub(super) proxy: Option<McpProxy>,
     /// Those that the session had and has no more, and why.
     left_out: Vec<(String, String)>,
+    /// What must not show up in errors.
+    secrets: Vec<String>,
 }
 
 impl SessionServers {
-    /// The session's servers as the configuration has them now.
-    pub(super) fn of(spec: &LaunchSpec, configured: &Servers) -> Self {
+    async fn open(spec: &LaunchSpec, configured: &Servers, proxies: &Proxies) -> Result<Self, ProxyError> {
         let Resolved { servers, left_out } = configured.resolve(&spec.mcp_servers);
-        Self { servers, left_out }
+        let secrets = servers.iter().flat_map(|found| secrets(&found.server)).collect();
+        let mut told: Vec<McpServer> = Vec::new();
+        let mut proxied = Vec::new();
+        for ToolServer { mut server, answer_discover } in servers {
+            if let McpTransport::Http { url, headers } = &mut server.transport
+                && answer_discover
+            {
+                let behind = ProxiedServer { url: std::mem::take(url), headers: std::mem::take(headers) };
+                proxied.push((told.len(), behind));
+            }
+            told.push(server);
+        }
+        let proxy = if proxied.is_empty() {
+            None
+        } else {
+            let (places, behind): (Vec<usize>, Vec<ProxiedServer>) = proxied.into_iter().unzip();
+            let proxy = proxies.open(&behind).await?;
+            for (place, url) in places.into_iter().zip(&proxy.urls) {
+                // The proxy adds the headers.
+                let headers = BTreeMap::new();
+                told[place].transport = McpTransport::Http { url: url.clone(), headers };
+            }
+            Some(proxy)
+        };
+        Ok(Self { servers: told, proxy, left_out, secrets })
     }
 
     /// Their names.
@@ -37,7 +115,7 @@ impl SessionServers {
 
     /// Takes what the servers are reached with out of what goose says of them.
     pub(super) fn redactor(&self, redactor: &Redactor) -> Redactor {
-        redactor.with_secrets(self.servers.iter().flat_map(secrets))
+        redactor.with_secrets(self.secrets.iter().cloned())
     }
 
     /// The servers for a session that is loaded.

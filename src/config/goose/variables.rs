@@ -81,6 +81,8 @@ pub(super) fn validate(settings: &GooseSettings) -> Result<(), Violation> {
             Problem::PathRoot
         } else if name == "GOOSE_ADDITIONAL_CONFIG_FILES" || name == "EXTENSIONS" {
             Problem::ExtensionsFromElsewhere
+        } else if name == "GOOSE_SHELL" && value.expose().rsplit('/').next() != Some("bash") {
+            Problem::OtherShell
         } else if name.starts_with(PREFIX) {
             Problem::OwnVariable
         } else if name.is_empty() || name.contains(['=', '\0']) {

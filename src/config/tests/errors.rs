@@ -83,7 +83,11 @@ const IN_FILES: &[(&str, &str)] = &[
     ),
     (
         "[[mcp.servers]]\nname = \"a\"\nuri = \"http://h/\"",
-        "mcp.servers.uri: no such key; there are name, type, command, args, env, url, headers (in FILE)",
+        "mcp.servers.uri: no such key; there are name, type, command, args, env, url, headers, answer_discover (in FILE)",
+    ),
+    (
+        "[[mcp.servers]]\nname = \"a\"\ncommand = \"/x\"\nanswer_discover = true",
+        "mcp.servers: server \"a\": answer_discover belongs to a server with a url (in FILE)",
     ),
     (
         "[mcp]\nallow_caller = { hosts = [\"*\"], stdio = false }",
@@ -100,6 +104,10 @@ const IN_FILES: &[(&str, &str)] = &[
     (
         "[goose.env]\nEXTENSIONS = \"{}\"",
         "goose.env.EXTENSIONS: may not be set, since goose would then switch extensions on past goose.disabled_extensions; use goose.builtins and goose.config_dir (in FILE)",
+    ),
+    (
+        "[goose.env]\nGOOSE_SHELL = \"/usr/bin/fish\"",
+        "goose.env.GOOSE_SHELL: may only be bash: the permission rules read shell lines as bash does (in FILE)",
     ),
     (
         "[goose.env]\nGANDER_INSTANCE = \"/x\"",

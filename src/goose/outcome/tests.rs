@@ -178,6 +178,18 @@ fn gooses_answers_are_classified() {
             -32603,
             "Internal error: Failed to resolve provider: Configuration value not found: GOOSE_PROVIDER",
             TurnErrorClass::ProviderNotConfigured,
+            Some("the model's provider is not set up: GOOSE_PROVIDER is missing"),
+        ),
+        (
+            -32603,
+            "Internal error: Failed to recreate provider: Could not create provider: Unknown provider: nosuch",
+            TurnErrorClass::AgentError,
+            Some("the agent knows no provider of this name"),
+        ),
+        (
+            -32603,
+            "Internal error: Failed to recreate provider: Could not create provider: its certificate is bad",
+            TurnErrorClass::ProviderNotConfigured,
             None,
         ),
         (-32000, "Authentication required", TurnErrorClass::ProviderAuth, Some(KEY_REFUSED)),

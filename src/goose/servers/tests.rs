@@ -17,11 +17,13 @@ fn program(name: &str, command: &str) -> McpServerParts {
 
 fn servers() -> Servers {
     let hosts = ["tools.example.org", "127.0.0.1:9000"];
+    let configured = |parts, answer_discover| ToolServer { server: read(parts).unwrap(), answer_discover };
     Servers {
         configured: vec![
-            read(program("Files", "/bin/files")).unwrap(),
-            read(web("web", "http://web/")).unwrap(),
+            configured(program("Files", "/bin/files"), false),
+            configured(web("web", "http://web/"), true),
         ],
+        answer_discover: false,
         allowance: Allowance {
             stdio: false,
             hosts: hosts.iter().map(|host| HostPattern::parse(host).unwrap()).collect(),
@@ -219,7 +221,10 @@ fn what_the_configuration_says_now_counts() {
     assert_eq!(before.resolve(&choices).servers.len(), 3);
 
     let web = read(McpServerParts { headers: Some(map(&[("X-Key", "new")])), ..web("web", "http://other/") });
-    let now = Servers { configured: vec![web.unwrap()], allowance: Allowance::default() };
+    let now = Servers {
+        configured: vec![ToolServer { server: web.unwrap(), answer_discover: true }],
+        ..Servers::default()
+    };
     let resolved = now.resolve(&choices);
     assert_eq!(resolved.servers, now.configured);
     let left_out: Vec<&str> = resolved.left_out.iter().map(|(name, _)| name.as_str()).collect();

@@ -214,6 +214,7 @@ fn only_chat_mode_skips() {
         category: None,
         current_value: Some("chat".to_owned()),
         choices: Vec::new(),
+        omitted_choices: 0,
     };
     let options = AgentEvent::ConfigOptionsUpdated(vec![option]);
     assert_eq!(filtered(&mut updates, [options.clone(), as_told]), [options, as_meant]);

@@ -53,6 +53,7 @@ fn app() -> Router {
         callers: Callers::anyone(),
         answers: Arc::new(NoAnswers),
         tasks: Tasks::new(),
+        metrics: crate::metrics::Metrics::new(),
         recheck: Arc::new(|_, _, _| Ok(())),
         stream_again: Arc::new(|_, _| Box::pin(async { Err(Problem::internal("no stream")) })),
     };
@@ -215,7 +216,7 @@ async fn a_caller_that_leaves_is_logged() {
     let lines = logged(async {
         let routes: Router = Router::new()
             .route("/v1/slow", get(async || std::future::pending::<StatusCode>().await))
-            .layer(middleware::from_fn(observe));
+            .layer(middleware::from_fn_with_state(crate::metrics::Metrics::new(), observe));
         let request = Request::get("/v1/slow").body(Body::empty()).unwrap();
         assert!(routes.oneshot(request).now_or_never().is_none());
     })

@@ -105,7 +105,7 @@ fn a_member_cannot_hide_the_code() {
 #[test]
 fn the_errors_below_become_problems() {
     let failure = |class| AgentFailure { class, code: None, message: "no such model".into() };
-    let setting = |class| Refusal::SettingRefused { field: "model", failure: failure(class) };
+    let setting = |class| Refusal::SettingRefused { setting: Setting::Model, failure: failure(class) };
     let turn = TurnId::new();
     let table: Vec<(Problem, Code)> = vec![
         (Refusal::SessionGone.into(), Code::SessionNotFound),
@@ -148,10 +148,15 @@ fn a_failed_start_says_what_the_agent_said_and_what_it_hangs_on() {
     assert_eq!(required.code(), Code::ExtensionRequired);
     assert_eq!(body(&required)["detail"], "required extensions did not load: web (refused)");
     assert_eq!(body(&required)["extensions"], json!([{"name": "web", "loaded": false, "error": "refused"}]));
-    let timeout = LaunchError::Timeout { after: Duration::from_mins(1), waiting_for: "initialize".into() };
+    let timeout = LaunchError::Timeout {
+        after: Duration::from_mins(1),
+        waiting_for: "initialize".into(),
+        extensions: vec![ExtensionStatus { name: "web".into(), loaded: false, error: None }],
+    };
     let timeout = Problem::from(timeout);
     assert_eq!(timeout.code(), Code::AgentStartTimeout);
     assert_eq!(body(&timeout)["waiting_for"], "initialize");
+    assert_eq!(body(&timeout)["extensions"], json!([{"name": "web", "loaded": false, "error": null}]));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::servers::{AskedServer, AskedServerSchema};
 use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
-use crate::session::agent::{LaunchSpec, Mode};
+use crate::session::agent::{LaunchSpec, Mode, Setting};
 use crate::session::audit::By;
 use crate::session::handle::SessionPatch;
 use crate::session::policy::PermissionPolicy;
@@ -58,6 +58,10 @@ pub struct CreateSession {
     /// The model; left out: the gateway's, or the provider's own.
     #[schema(examples("gpt-4o"))]
     model: Option<String>,
+    /// How much the model thinks, such as `low` or `high`: one of those that the model offers. Left out: the
+    /// gateway's, where the model offers it.
+    #[schema(examples("high"))]
+    thinking_effort: Option<String>,
     /// The extensions to have, in place of the gateway's list: names, or text with commas.
     #[schema(value_type = Option<NamesSchema>)]
     builtins: Option<Names>,
@@ -84,6 +88,16 @@ impl CreateSession {
     /// The directory asked for.
     pub(super) fn cwd(&self) -> Option<&str> {
         self.cwd.as_deref()
+    }
+
+    /// Whether the body itself names a setting.
+    pub(super) fn names(&self, setting: Setting) -> bool {
+        match setting {
+            Setting::Provider => self.provider.is_some(),
+            Setting::Model => self.model.is_some(),
+            Setting::ThinkingEffort => self.thinking_effort.is_some(),
+            Setting::Mode => self.mode.is_some(),
+        }
     }
 
     /// The permission policy asked for.
@@ -114,6 +128,7 @@ impl CreateSession {
         let mode = self.mode.inspect(|mode| check.mode(*mode, settings)).unwrap_or(settings.default_mode);
         let provider = self.provider.inspect(|name| check.setting("provider", name));
         let model = self.model.inspect(|name| check.setting("model", name));
+        let thinking_effort = self.thinking_effort.inspect(|name| check.setting("thinking_effort", name));
         let builtins =
             self.builtins.inspect(|names| check.extensions("builtins", &names.0, ExtensionWish::Have, host));
         let disabled = self.disabled_extensions.unwrap_or_default();
@@ -140,6 +155,7 @@ impl CreateSession {
             launch: LaunchSpec {
                 provider: provider.or_else(|| settings.default_provider.clone()),
                 model: model.or(default_model),
+                thinking_effort,
                 builtins: builtins.map(|names| names.0),
                 disabled_extensions: disabled.0,
                 require_extensions: required.0,
@@ -176,6 +192,10 @@ pub struct PatchSession {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = String, required = false)]
     model: Option<Option<String>>,
+    /// How much the model thinks: one of those that it offers. Null goes back to the default.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    thinking_effort: Option<Option<String>>,
     /// Merged into the permission policy; a null member is removed, null as a whole removes all. Rules and defaults
     /// that allow take the role `approve`. What is pending stays as it is.
     #[serde(default, deserialize_with = "given")]
@@ -232,12 +252,25 @@ impl PatchSession {
         let provider =
             check.not_null("provider", self.provider).inspect(|name| check.setting("provider", name));
         let model = check.not_null("model", self.model).inspect(|name| check.setting("model", name));
+        let thinking_effort = self.thinking_effort.inspect(|name| {
+            if let Some(name) = name {
+                check.setting("thinking_effort", name);
+            }
+        });
         if let Some(Some(policy)) = &self.permission_policy {
             policy_body::add_faults(&policy.said(), &mut check.faults);
         }
         let permission_policy =
             self.permission_policy.map(|policy| policy.map(PatchPermissionPolicy::into_patch));
-        check.done(SessionPatch { title, metadata: changed, provider, model, mode, permission_policy })
+        check.done(SessionPatch {
+            title,
+            metadata: changed,
+            provider,
+            model,
+            thinking_effort,
+            mode,
+            permission_policy,
+        })
     }
 }
 

@@ -24,6 +24,12 @@ impl OpenStreams {
         Some(OpenStream { streams: self.clone(), caller: caller.to_owned(), readers: Vec::new() })
     }
 
+    /// How many are open, of all callers.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lock().values().sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
         // Nothing that could panic happens while it is held.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)

@@ -110,7 +110,7 @@ impl SessionActor {
             match failure {
                 None => self.change_settings(by, patch, reply),
                 Some(error) => {
-                    self.machine.abandon_patch();
+                    self.machine.end_patch();
                     let _ = reply.send(Err(Refusal::StartFailed(error)));
                 }
             }

@@ -1,14 +1,15 @@
-//! Changing a running agent's settings: provider, model, mode, in this order, all or none.
+//! Changing a running agent's settings: provider, model, thinking effort, mode, in this order, all or none.
 
 use tokio::sync::oneshot;
 
 use super::{Finished, ModeSet, Next, SessionActor};
-use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode, Notice};
+use crate::session::agent::settings::{check_choice, check_set};
+use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode, Notice, Setting};
 use crate::session::audit::By;
 use crate::session::handle::{Refusal, Reply, SessionPatch};
 use crate::session::id::Timestamp;
 use crate::session::snapshot::Snapshot;
-use crate::session::state::Step;
+use crate::session::state::{Settings, Step};
 use crate::session::turn::TurnErrorClass;
 
 impl SessionActor {
@@ -24,10 +25,6 @@ impl SessionActor {
             return Next::GoOn;
         }
         self.waiting_patch = Some((by, patch, reply));
-        if self.machine.has_agent() {
-            // It is being started for a turn.
-            return Next::GoOn;
-        }
         let mut step = Step::new(Timestamp::now());
         self.machine.start(&mut step);
         self.finish_step(step).await
@@ -36,7 +33,7 @@ impl SessionActor {
     /// Asks the agent for new settings in a task of its own, which reports.
     pub(super) fn change_settings(&mut self, by: By, patch: SessionPatch, reply: Reply<Snapshot>) {
         let Some(agent) = self.child.agent.clone() else {
-            self.machine.abandon_patch();
+            self.machine.end_patch();
             let _ = reply.send(Err(Refusal::Failed("its agent is gone".into())));
             return;
         };
@@ -61,6 +58,7 @@ impl SessionActor {
         result: Result<Vec<Notice>, Refusal>,
     ) -> Next {
         let mut step = Step::new(Timestamp::now());
+        self.machine.end_patch();
         let result = match result {
             Ok(notices) => {
                 let applied = self.machine.apply_patch(&mut step, by, patch);
@@ -74,7 +72,6 @@ impl SessionActor {
                 applied
             }
             Err(refusal) => {
-                self.machine.abandon_patch();
                 if let Refusal::Unfit(unfit) = &refusal {
                     let next = self.give_up_agent(unfit).await;
                     self.answer_when_committed(reply, Err(refusal)).await;
@@ -98,10 +95,13 @@ impl SessionActor {
         self.tasks.spawn(async move {
             let result = match agent {
                 // An option's answer says what is set now; that of `SetMode` says nothing.
-                Some(agent) => match set_option(&*agent, "mode", mode.as_str()).await {
-                    Ok(()) => Ok(agent.check_extensions(mode).await),
-                    Err(failure) => Err(failure),
-                },
+                Some(agent) => {
+                    let mut change = Change { agent: &*agent, options: Vec::new() };
+                    match change.set(Setting::Mode, mode.as_str()).await {
+                        Ok(()) => Ok(agent.check_extensions(mode).await),
+                        Err(failure) => Err(failure),
+                    }
+                }
                 None => Err(gone()),
             };
             let _ = reports.send(Finished::Mode { mode, result }).await;
@@ -129,66 +129,108 @@ impl SessionActor {
     }
 }
 
-/// Asks the agent for the patch's settings. When it refuses one, those before it are set back to `before`.
+/// The agent's settings while they are changed.
+struct Change<'a> {
+    agent: &'a dyn Agent,
+    /// As the agent last told them.
+    options: Vec<ConfigOption>,
+}
+
+/// Asks the agent for the patch's settings. When it refuses one, those before it are set back.
 async fn change(
     agent: &dyn Agent,
-    before: (Option<String>, Option<String>),
+    before: Settings,
     patch: &SessionPatch,
     agent_mode: Option<Mode>,
 ) -> Result<(), Refusal> {
-    let (old_provider, old_model) = before;
-    let result = set_all(agent, patch, agent_mode).await;
-    if let Err(Refusal::SettingRefused { field, .. }) = &result {
-        // A new provider brings its own model, so both go back. A refused model goes back too: the agent may have made
-        // another one of it (goose 1.52 reads `gpt-5-high` as `gpt-5` with an effort).
-        let provider = patch.provider.as_ref().filter(|_| *field != "provider").and(old_provider);
-        let model = old_model.filter(|_| match *field {
-            "provider" => false,
-            "model" => true,
-            _ => patch.provider.is_some() || patch.model.is_some(),
-        });
-        for (field, value) in [("provider", provider), ("model", model)] {
-            let Some(value) = value else { continue };
-            if let Err(failure) = set_option(agent, field, &value).await {
-                tracing::warn!(field, %failure, "a setting could not be set back");
-            }
-        }
+    let mut change = Change { agent, options: before.options.clone() };
+    let result = change.set_all(&before, patch, agent_mode).await;
+    if let Err(Refusal::SettingRefused { .. }) = &result {
+        change.set_back(&before).await;
     }
     result
 }
 
-async fn set_all(agent: &dyn Agent, patch: &SessionPatch, agent_mode: Option<Mode>) -> Result<(), Refusal> {
-    for (field, value) in [("provider", &patch.provider), ("model", &patch.model)] {
-        let Some(value) = value else { continue };
-        set_option(agent, field, value)
-            .await
-            .map_err(|failure| Refusal::SettingRefused { field, failure })?;
+impl Change<'_> {
+    async fn set_all(
+        &mut self,
+        before: &Settings,
+        patch: &SessionPatch,
+        agent_mode: Option<Mode>,
+    ) -> Result<(), Refusal> {
+        let refused = |setting| move |failure| Refusal::SettingRefused { setting, failure };
+        for (setting, value) in [(Setting::Provider, &patch.provider), (Setting::Model, &patch.model)] {
+            let Some(value) = value else { continue };
+            self.set(setting, value).await.map_err(refused(setting))?;
+        }
+        let effort = match &patch.thinking_effort {
+            None => None,
+            Some(Some(effort)) => Some(effort.clone()),
+            Some(None) => self.default_effort(before.default_effort.as_deref()),
+        };
+        if let Some(effort) = effort {
+            let setting = Setting::ThinkingEffort;
+            // goose takes any effort without a word, does not use it, and remembers it for the next model.
+            check_choice(setting, &effort, &self.options)
+                .map_err(|message| refused(setting)(not_taken(message)))?;
+            self.set(setting, &effort).await.map_err(refused(setting))?;
+        }
+        if let Some(mode) = agent_mode {
+            self.set_mode(mode).await.map_err(refused(Setting::Mode))?;
+        }
+        Ok(())
     }
-    if let Some(mode) = agent_mode {
+
+    /// What a session has that asks for no effort; of a model that does not offer that, the first choice, which is the
+    /// least. `None` when there is nothing to choose.
+    fn default_effort(&self, by_itself: Option<&str>) -> Option<String> {
+        let option = Setting::ThinkingEffort.of(&self.options)?;
+        let default = by_itself.filter(|effort| option.offers(effort)).map(ToOwned::to_owned);
+        default.or_else(|| option.choices.first().map(|choice| choice.value.clone()))
+    }
+
+    /// Sets back what is not as it was. A new provider brings its own model, and a model its own effort, so they go
+    /// back in this order. What was refused may have changed something too: goose 1.52 reads the model `gpt-5-high` as
+    /// `gpt-5` with an effort.
+    async fn set_back(&mut self, before: &Settings) {
+        for setting in [Setting::Provider, Setting::Model, Setting::ThinkingEffort, Setting::Mode] {
+            let Some(value) = setting.current(&before.options) else { continue };
+            if setting.current(&self.options) == Some(value) {
+                continue;
+            }
+            if let Err(failure) = self.set(setting, value).await {
+                tracing::warn!(%setting, %failure, "a setting could not be set back");
+            }
+        }
+    }
+
+    /// Puts the agent into a mode. Where it lists its modes among its settings its answer proves it.
+    async fn set_mode(&mut self, mode: Mode) -> Result<(), AgentFailure> {
+        if Setting::Mode.of(&self.options).is_some() {
+            return self.set(Setting::Mode, mode.as_str()).await;
+        }
         let (done, answer) = oneshot::channel();
-        let sent = agent.send(AgentCommand::SetMode { mode, done });
-        let result = if sent.is_ok() { answer.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) };
-        result.map_err(|failure| Refusal::SettingRefused { field: "mode", failure })?;
+        self.agent.send(AgentCommand::SetMode { mode, done }).map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
     }
-    Ok(())
+
+    /// Sets one option and looks in the reply whether it is set.
+    async fn set(&mut self, setting: Setting, value: &str) -> Result<(), AgentFailure> {
+        let (done, answer) = oneshot::channel();
+        let (id, asked) = (setting.as_str().to_owned(), value.to_owned());
+        self.agent.send(AgentCommand::SetConfigOption { id, value: asked, done }).map_err(|_| gone())?;
+        self.options = answer.await.unwrap_or_else(|_| Err(gone()))?;
+        check_set(setting, value, &self.options).map_err(not_taken)
+    }
 }
 
-/// Sets one option and looks in the reply whether it is set.
-async fn set_option(agent: &dyn Agent, id: &str, value: &str) -> Result<(), AgentFailure> {
-    let (done, answer) = oneshot::channel();
-    agent
-        .send(AgentCommand::SetConfigOption { id: id.to_owned(), value: value.to_owned(), done })
-        .map_err(|_| gone())?;
-    let options: Vec<ConfigOption> = answer.await.unwrap_or_else(|_| Err(gone()))?;
-    let set =
-        options.iter().find(|option| option.id == id).and_then(|option| option.current_value.as_deref());
-    if set == Some(value) {
-        return Ok(());
-    }
-    let message = format!("the agent made {} of it", set.unwrap_or("nothing"));
-    Err(AgentFailure { class: TurnErrorClass::AgentError, code: None, message })
+fn not_taken(message: String) -> AgentFailure {
+    AgentFailure { class: TurnErrorClass::AgentError, code: None, message }
 }
 
 fn gone() -> AgentFailure {
     AgentFailure { class: TurnErrorClass::AgentExited, code: None, message: "the agent is gone".into() }
 }
+
+#[cfg(test)]
+mod tests;

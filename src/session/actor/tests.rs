@@ -9,7 +9,7 @@ mod stopping;
 use std::time::Duration;
 
 use super::*;
-use crate::session::agent::{AgentCommand, AgentEvent, LaunchError, Mode};
+use crate::session::agent::{AgentCommand, AgentEvent, LaunchError, Mode, Setting};
 use crate::session::event::EventKind;
 use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
@@ -101,6 +101,20 @@ async fn an_agent_that_does_not_heed_a_cancel_is_ended_and_its_last_words_open_n
 }
 
 #[tokio::test]
+async fn a_change_that_takes_no_agent_does_not_end_one_that_does() {
+    let mut world = World::new(|_| {}).await;
+    let (session, mut agent) = world.ready().await;
+    let (changed, asked) = begin_to_change_mode(&session, &mut agent).await;
+    session.patch(&"alice".into(), title("x")).await.unwrap();
+    assert!(matches!(session.patch(&"alice".into(), mode(Mode::Auto)).await, Err(Refusal::Busy(_))));
+    let AgentCommand::SetMode { done, .. } = asked else { unreachable!() };
+    done.send(Ok(())).unwrap();
+    assert_eq!(changed.await.unwrap().unwrap().mode, Mode::Chat);
+    session.patch(&"alice".into(), title("y")).await.unwrap();
+    prompt(&session).await.unwrap();
+}
+
+#[tokio::test]
 async fn what_is_refused_takes_no_place() {
     let mut world = World::new(|settings| settings.max_running = 1).await;
     let (session, mut agent) = world.ready().await;
@@ -111,7 +125,7 @@ async fn what_is_refused_takes_no_place() {
     assert!(matches!(session.patch(&"alice".into(), mode(Mode::Auto)).await, Err(Refusal::Busy(_))));
     world.ready().await;
     drop(asked);
-    assert!(matches!(changed.await.unwrap(), Err(Refusal::SettingRefused { field: "mode", .. })));
+    assert!(matches!(changed.await.unwrap(), Err(Refusal::SettingRefused { setting: Setting::Mode, .. })));
 }
 
 #[tokio::test]

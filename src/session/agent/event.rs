@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ConfigOption, Notice, SlashCommand};
+use super::{ConfigOption, ExtensionStatus, Notice, SlashCommand};
 use crate::session::id::{MessageId, TurnId};
 use crate::session::plan::PlanEntry;
 use crate::session::tool_call::ToolCall;
@@ -173,6 +173,8 @@ pub enum AgentEvent {
     ModeChanged(String),
     /// The agent's settings, whole.
     ConfigOptionsUpdated(Vec<ConfigOption>),
+    /// One extension, as it is now.
+    ExtensionChanged(ExtensionStatus),
     /// Something to know.
     Notice(Notice),
     /// What the agent adds to its session's information beyond ACP. For its adapter alone: the core does not read it.

@@ -34,7 +34,7 @@ impl Action {
 
 /// One rule: it holds for a tool call that fits all its parts; without any part, for every call.
 ///
-/// In `tool`, `extension`, `kind` and the texts of `input`, `*` stands for any number of characters. `docs/permissions.md`
+/// In `tool`, `extension`, `kind` and the texts of `input`, `*` stands for any number of characters. `docs/permission-rules.md`
 /// has the whole syntax.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -48,6 +48,11 @@ impl Places {
             idle: watch::Sender::new(()),
         }
     }
+
+    /// How many more agents may run.
+    pub(super) fn free(&self) -> usize {
+        self.running.available_permits()
+    }
 }
 
 impl Registry {

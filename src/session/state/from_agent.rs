@@ -1,9 +1,10 @@
 //! What the agent tells a session.
 
 use super::{Machine, MessageKind, OpenMessage, Phase, Step, TURN_TEXT_BYTES, push_bounded};
+use crate::session::agent::settings::thinking_effort;
 use crate::session::agent::{
-    AgentEvent, AgentExit, AgentFacts, AgentFailure, ConfigOption, ContextUsage, ModelCallUsage, Notice,
-    NoticeLevel, ResumeToken,
+    AgentEvent, AgentExit, AgentFacts, AgentFailure, ConfigOption, ContextUsage, ExtensionStatus,
+    ModelCallUsage, Notice, NoticeLevel, ResumeToken, Setting,
 };
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::id::{MessageId, TurnId};
@@ -49,6 +50,7 @@ impl Machine {
             agent: Some(agent),
             ..SessionChange::default()
         };
+        self.record.default_effort = self.record.default_effort.take().or(facts.default_effort);
         self.take_config_options(facts.config_options, &mut change);
         self.push_change(step, change);
         for notice in notices {
@@ -116,6 +118,9 @@ impl Machine {
                     );
                 }
             }
+            // What an agent is set to while it starts, it tells when it has started.
+            AgentEvent::ModeChanged(_) | AgentEvent::ConfigOptionsUpdated(_)
+                if self.phase == Phase::Starting => {}
             AgentEvent::ModeChanged(mode) => self.agents_mode_changed(step, mode),
             AgentEvent::ConfigOptionsUpdated(options) => {
                 let mut change = SessionChange::default();
@@ -124,6 +129,7 @@ impl Machine {
                     self.push_change(step, change);
                 }
             }
+            AgentEvent::ExtensionChanged(extension) => self.extension_changed(step, extension),
             AgentEvent::Notice(notice) => self.notice(step, notice),
             AgentEvent::SessionMeta(_) => {}
             AgentEvent::Unknown(raw) => {
@@ -196,24 +202,46 @@ impl Machine {
         }
     }
 
+    fn extension_changed(&mut self, step: &mut Step, changed: ExtensionStatus) {
+        let extensions = &mut self.record.snapshot.extensions;
+        match extensions.iter_mut().find(|extension| extension.name == changed.name) {
+            Some(extension) if *extension == changed => return,
+            Some(extension) => *extension = changed,
+            None => extensions.push(changed),
+        }
+        let extensions = Some(extensions.clone());
+        self.push_change(step, SessionChange { extensions, ..SessionChange::default() });
+    }
+
     fn take_config_options(&mut self, options: Vec<ConfigOption>, change: &mut SessionChange) {
-        let current = |id: &str| {
-            options.iter().find(|option| option.id == id).and_then(|option| option.current_value.clone())
-        };
         let snapshot = &mut self.record.snapshot;
-        for (field, told, value) in [
-            (&mut snapshot.provider, &mut change.provider, current("provider")),
-            (&mut snapshot.model, &mut change.model, current("model")),
+        for (field, told, setting) in [
+            (&mut snapshot.provider, &mut change.provider, Setting::Provider),
+            (&mut snapshot.model, &mut change.model, Setting::Model),
         ] {
+            let value = setting.current(&options).map(ToOwned::to_owned);
             if value.is_some() && *field != value {
                 field.clone_from(&value);
                 *told = value;
             }
         }
-        if snapshot.config_options != options {
-            snapshot.config_options.clone_from(&options);
-            change.config_options = Some(options);
+        let effort = thinking_effort(&options).map(ToOwned::to_owned);
+        if snapshot.thinking_effort != effort {
+            snapshot.thinking_effort.clone_from(&effort);
+            change.thinking_effort = Some(effort);
         }
+        if let (Some(agent), Some(mode)) = (&mut snapshot.agent, Setting::Mode.current(&options))
+            && agent.mode != mode
+        {
+            mode.clone_into(&mut agent.mode);
+            change.agent = Some(agent.clone());
+        }
+        let shown: Vec<ConfigOption> = options.iter().map(ConfigOption::shortened).collect();
+        if snapshot.config_options != shown {
+            snapshot.config_options.clone_from(&shown);
+            change.config_options = Some(shown);
+        }
+        self.all_options = options;
     }
 
     fn prompt_finished(&mut self, step: &mut Step, turn: TurnId, result: Result<String, AgentFailure>) {

@@ -2,7 +2,7 @@
 
 use super::stopping::Stop;
 use super::{Machine, Phase, Step};
-use crate::session::agent::AgentCommand;
+use crate::session::agent::{AgentCommand, ConfigOption};
 use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::handle::{Refusal, SessionPatch};
@@ -10,6 +10,15 @@ use crate::session::id::{Timestamp, TurnId};
 use crate::session::permission::DecidedBy;
 use crate::session::tool_call::ToolCallStatus;
 use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
+
+/// An agent's settings before they are changed.
+#[derive(Debug)]
+pub(in crate::session) struct Settings {
+    /// As the agent told them.
+    pub(in crate::session) options: Vec<ConfigOption>,
+    /// The thinking effort that it had by itself.
+    pub(in crate::session) default_effort: Option<String>,
+}
 
 impl Machine {
     /// Begins a turn, or says why not.
@@ -87,15 +96,19 @@ impl Machine {
         }
     }
 
-    /// Begins a change that takes the agent, or says why not.
+    /// Begins a change that takes the agent, or says why not. Never in a turn: goose 1.52 takes another mode then and goes
+    /// on in the old one (measured), so that a caller who has just tightened it would rely on questions that never come.
     pub(in crate::session) fn begin_patch(&mut self, now: Timestamp) -> Result<(), Refusal> {
         self.refuse_work(now)?;
+        if let Some(turn) = self.current_turn() {
+            return Err(Refusal::TurnInProgress(turn));
+        }
         self.patching = true;
         Ok(())
     }
 
-    /// Ends what [`Machine::begin_patch`] began, when the agent refused.
-    pub(in crate::session) fn abandon_patch(&mut self) {
+    /// Ends what [`Machine::begin_patch`] began, however the agent took it.
+    pub(in crate::session) fn end_patch(&mut self) {
         self.patching = false;
     }
 
@@ -106,7 +119,6 @@ impl Machine {
         by: By,
         patch: &SessionPatch,
     ) -> Result<(), Refusal> {
-        self.patching = false;
         if self.phase == Phase::Deleting {
             return Err(Refusal::Busy("it is being deleted"));
         }
@@ -148,6 +160,14 @@ impl Machine {
             change.model = Self::differing(&mut snapshot.model, Some(model.clone())).flatten();
             self.record.launch.model = Some(model.clone());
         }
+        match &patch.thinking_effort {
+            Some(effort) => self.record.launch.thinking_effort.clone_from(effort),
+            // One that was asked for before stays as long as the model has it.
+            None if patch.needs_agent() && snapshot.thinking_effort != self.record.launch.thinking_effort => {
+                self.record.launch.thinking_effort = None;
+            }
+            None => {}
+        }
         if change.permission_policy.is_some() {
             self.renew_policy();
         }
@@ -167,10 +187,12 @@ impl Machine {
         Some(value)
     }
 
-    /// The provider and the model as they are: what a failed change goes back to.
-    pub(in crate::session) fn settings(&self) -> (Option<String>, Option<String>) {
-        let snapshot = &self.record.snapshot;
-        (snapshot.provider.clone(), snapshot.model.clone())
+    /// The agent's settings as they are: what a failed change goes back to.
+    pub(in crate::session) fn settings(&self) -> Settings {
+        Settings {
+            options: self.record.snapshot.config_options.clone(),
+            default_effort: self.record.default_effort.clone(),
+        }
     }
 
     /// Begins to delete the session: closes what is open. Nothing but [`Machine::deleted`] follows.

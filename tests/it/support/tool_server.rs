@@ -8,11 +8,17 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use axum::serve::Listener;
 use axum::{Json, Router};
 use gander::shutdown::Tasks;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// The real server: a program for [`node`]. scripts/mcp-server installs it.
 pub(crate) fn real_tool_server() -> String {
@@ -83,6 +89,7 @@ pub(crate) enum Discover {
 /// A request that a [`ToolServer`] was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
+    pub(crate) target: String,
     pub(crate) headers: HeaderMap,
     /// Its JSON-RPC method, if it has one.
     pub(crate) call: Option<String>,
@@ -110,7 +117,26 @@ struct Shared {
 
 impl ToolServer {
     pub(crate) async fn start(name: &'static str, discover: Discover) -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve(name, discover, tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap())
+    }
+
+    /// One behind TLS, as `localhost`; who asks it has to trust [`authority`].
+    pub(crate) async fn start_with_tls(name: &'static str, discover: Discover) -> Self {
+        let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/tls").join(name);
+        let certificate = CertificateDer::from_pem_file(file("localhost.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(file("localhost.key")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve(name, discover, TlsListener { tcp, tls: TlsAcceptor::from(Arc::new(config)) })
+    }
+
+    fn serve<L: Listener<Addr = SocketAddr>>(name: &'static str, discover: Discover, listener: L) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared { name, discover, asked: Mutex::default() });
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -141,15 +167,46 @@ impl Drop for ToolServer {
     }
 }
 
+/// The authority behind the certificate of [`ToolServer::start_with_tls`].
+pub(crate) fn authority() -> String {
+    format!("{}/tests/mcp/tls/authority.pem", env!("CARGO_MANIFEST_DIR"))
+}
+
+struct TlsListener {
+    tcp: tokio::net::TcpListener,
+    tls: TlsAcceptor,
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = self.tcp.accept().await.unwrap();
+            // One that does not trust the certificate breaks off.
+            if let Ok(stream) = self.tls.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+}
+
 async fn answer(
     State(server): State<Arc<Shared>>,
     method: Method,
+    uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
     let call = message["method"].as_str().map(str::to_owned);
-    let asked = Asked { headers, call: call.clone() };
+    let target = format!("{method} {uri}");
+    let asked = Asked { target, headers, call: call.clone() };
     server.asked.lock().unwrap().push(asked);
     if server.discover == Discover::Silence {
         return std::future::pending().await;

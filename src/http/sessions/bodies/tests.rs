@@ -12,6 +12,10 @@ use crate::session::agent::servers::{McpServerChoice, McpServerFault, McpServerS
 struct FakeHost;
 
 impl HostFacts for FakeHost {
+    fn moment(&self) -> BoxFuture<crate::metrics::Moment> {
+        unreachable!()
+    }
+
     fn version(&self) -> &'static str {
         "0"
     }

@@ -287,6 +287,7 @@ impl Launch {
             mode: Mode::Approve,
             extensions: Vec::new(),
             config_options: Vec::new(),
+            default_effort: None,
         };
         let resume = ResumeToken("agents_1".into());
         let launched = LaunchedAgent { agent: Arc::new(agent), facts, resume, notices: Vec::new() };

@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::doubles::{RunningAgent, World};
 use super::prompt;
 use crate::session::agent::{
     AgentCommand, AgentEvent, AgentOption, AgentPermissionRequest, PermissionReply, ReplyToken,
 };
+use crate::session::audience::{LINGER, Readership};
 use crate::session::event::EventKind;
 use crate::session::fake_permissions::permissions;
 use crate::session::handle::{Refusal, SessionHandle};
+use crate::session::log::Owner;
 use crate::session::permission::{
     Answer, DecidedBy, Decision, Permission, PermissionSettings, PermissionState, Scope,
 };
+use crate::session::policy::OnNoSubscriber;
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::Turn;
 
@@ -196,4 +201,41 @@ async fn a_question_expires_by_a_clock_that_nobody_sets() {
     assert_eq!(stored.state, PermissionState::Expired);
     agent.says(AgentEvent::PromptFinished { turn: turn.id, result: Ok("end_turn".into()) }).await;
     session.turn_ended(turn.id).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_rejected_once_its_last_reader_is_gone_for_good() {
+    let on_no_subscriber = OnNoSubscriber::Reject;
+    let mut world = World::new(|settings| {
+        settings.permissions = PermissionSettings { on_no_subscriber, ..permissions() }.into();
+    })
+    .await;
+    let reader = world.registry.audience().join(Readership::SessionsOf(Owner::Anyone));
+    let (session, mut agent, _, permission) = asked(&mut world).await;
+    let is_pending = || async { session.snapshot().await.unwrap().pending_permissions.len() == 1 };
+    tokio::time::sleep(LINGER * 3).await;
+    assert!(is_pending().await);
+    // A page that is loaded again.
+    drop(reader);
+    tokio::time::sleep(LINGER / 2).await;
+    assert!(is_pending().await);
+    let reader = world.registry.audience().join(Readership::Session(session.id()));
+    tokio::time::sleep(LINGER * 3).await;
+    assert!(is_pending().await);
+    drop(reader);
+    tokio::time::sleep(LINGER * 2).await;
+    assert!(!is_pending().await);
+    let stored = session.permission(permission.id).await.unwrap();
+    let outcome = stored.outcome.unwrap();
+    assert_eq!((outcome.by, stored.state), (DecidedBy::Policy, PermissionState::Resolved));
+    assert_eq!(heard(&mut agent), [option_of(Decision::Reject)]);
+
+    // With nobody there the next one does not wait at all.
+    agent.says(question()).await;
+    super::until(&session, crate::session::snapshot::SessionState::Running).await;
+    let asked_before = Instant::now();
+    while heard(&mut agent).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(Instant::now(), asked_before, "no time has passed");
 }

@@ -2,7 +2,7 @@
 //!
 //! A pattern with a star would allow whatever they are given, so only the exact words allow them. The lists cannot be
 //! complete, and what a program does by itself (the hooks of git, the recipes of a build) no list can tell:
-//! `docs/permissions.md` says so.
+//! `docs/permission-rules.md` says so.
 
 use super::SimpleCommand;
 

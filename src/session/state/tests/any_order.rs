@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::session::id::MessageId;
+use crate::session::permission::PolicyPatch;
+use crate::session::policy::{Action, Rule};
 
 /// What happens to the queue.
 #[derive(Clone, Debug)]
@@ -32,7 +34,10 @@ enum Input {
     Queue(Queue),
     Steer(Steer),
     Cancel,
-    Answer(usize, Decision),
+    Answer(usize, Decision, Scope),
+    Revoke,
+    Policy(Option<Action>),
+    Unseen,
     Expire(usize),
     Deadline,
     Patch,
@@ -59,6 +64,10 @@ fn input() -> impl Strategy<Value = Input> {
         Just(Some(ToolCallStatus::Failed)),
         Just(Some(ToolCallStatus::Skipped)),
     ];
+    let decision = prop_oneof![Just(Decision::Allow), Just(Decision::Reject)];
+    let scope = prop_oneof![3 => Just(Scope::Once), 1 => Just(Scope::Session)];
+    let actions = prop_oneof![Just(Action::Allow), Just(Action::Ask), Just(Action::Reject)];
+    let action = proptest::option::of(actions);
     prop_oneof![
         4 => Just(Input::Started),
         1 => Just(Input::StartFailed),
@@ -71,7 +80,10 @@ fn input() -> impl Strategy<Value = Input> {
         2 => (0..3usize).prop_map(|index| Input::Steer(Steer::Answer(index))),
         2 => (0..3usize).prop_map(|index| Input::Steer(Steer::Use(index))),
         3 => Just(Input::Cancel),
-        6 => (0..3usize, prop_oneof![Just(Decision::Allow), Just(Decision::Reject)]).prop_map(|(n, d)| Input::Answer(n, d)),
+        6 => (0..3usize, decision, scope).prop_map(|(n, d, s)| Input::Answer(n, d, s)),
+        1 => Just(Input::Revoke),
+        3 => action.prop_map(Input::Policy),
+        1 => Just(Input::Unseen),
         2 => (0..3usize).prop_map(Input::Expire),
         1 => Just(Input::Deadline),
         2 => Just(Input::Patch),
@@ -169,12 +181,26 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
                 let _ = walk.step(|machine, step| machine.cancel(step, "a".into(), turn));
             }
         }
-        Input::Answer(index, decision) => {
-            let pending = walk.machine.snapshot().pending_permissions.get(index).map(|pending| pending.id);
-            if let Some(id) = pending {
-                walk.step(|machine, step| machine.answer(step, "a".into(), id, answer(decision))).unwrap();
+        Input::Answer(index, decision, scope) => {
+            let pending = walk.machine.snapshot().pending_permissions.get(index).cloned();
+            let Some(asked) = pending else { return };
+            let answer = Answer { scope, ..answer(decision) };
+            let answered = walk.step(|machine, step| machine.answer(step, "a".into(), asked.id, answer));
+            if matches!(answered, Err(Refusal::OptionNotOffered)) {
+                assert_eq!(scope, Scope::Session);
+                assert!(walk.machine.snapshot().pending_permissions.contains(&asked), "it stays as it is");
+            } else {
+                answered.unwrap();
             }
         }
+        Input::Revoke => walk.step(|machine, step| machine.revoke(step, "a".into(), None)).unwrap(),
+        Input::Policy(action) => {
+            let rules = action.map(|action| vec![Rule { tool: Some("shell".into()), ..Rule::new(action) }]);
+            let policy = PolicyPatch { rules: Some(rules), ..PolicyPatch::default() };
+            let patch = SessionPatch { permission_policy: Some(Some(policy)), ..SessionPatch::default() };
+            let _ = walk.step(|machine, step| machine.apply_patch(step, "a".into(), &patch));
+        }
+        Input::Unseen => walk.step(Machine::nobody_subscribes),
         Input::Expire(index) => {
             let pending = walk.machine.snapshot().pending_permissions.get(index).map(|pending| pending.id);
             walk.step(|machine, step| machine.expire(step, pending.as_slice()));
@@ -188,6 +214,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             let patch = SessionPatch { mode: Some(Mode::Auto), ..SessionPatch::default() };
             walk.step(|machine, step| {
                 if machine.begin_patch(step.now).is_ok() {
+                    machine.end_patch();
                     machine.apply_patch(step, "a".into(), &patch).unwrap();
                 }
             });

@@ -157,7 +157,7 @@ fn none_begins_while_the_agent_starts_or_takes_new_settings() {
     walk.step(|machine, step| machine.started(step, facts(), token(), Vec::new()));
     walk.step(|machine, step| machine.begin_patch(step.now)).unwrap();
     assert_eq!(walk.machine.next_queued(), None);
-    walk.machine.abandon_patch();
+    walk.machine.end_patch();
     assert_eq!(walk.machine.next_queued(), Some(first));
 }
 

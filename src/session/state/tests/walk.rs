@@ -33,6 +33,7 @@ pub(super) fn facts() -> AgentFacts {
         mode: Mode::Approve,
         extensions: Vec::new(),
         config_options: Vec::new(),
+        default_effort: None,
     }
 }
 
