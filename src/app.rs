@@ -5,6 +5,7 @@
 //! earlier run left, then the sessions, then the listener.
 
 mod adapters;
+mod audit;
 mod expiry;
 mod figures;
 mod extensions;
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use self::adapters::{Host, SqliteAnswers};
+pub use self::audit::read_audit;
 use self::figures::HostFigures;
 use self::service_manager::ServiceManager;
 use self::settings::{extension_facts, http_settings, launcher, session_settings};
@@ -165,6 +167,7 @@ impl App {
         )
         .await?;
         remove_orphans(dir, &registry, tasks).await;
+        audit::forget_old(&store, config.storage.keep_audit, tasks);
         expiry::delete_unused(&registry, config.sessions.expire_after, tasks);
 
         let address = config.server.listen;

@@ -19,6 +19,8 @@ use crate::session::agent::LaunchError;
 use crate::shutdown::Tasks;
 use crate::telemetry;
 
+mod audit;
+
 /// `gander check`: everything is right but that goose has no provider.
 const NO_PROVIDER: u8 = 3;
 /// How long `gander health` waits for an answer.
@@ -54,6 +56,8 @@ enum Command {
         #[command(flatten)]
         config: ConfigArguments,
     },
+    /// Print who did what, and when; also while a gander runs on the same storage.
+    Audit(audit::AuditArguments),
     /// Print the OpenAPI document.
     Openapi,
     /// Ask a running gander whether it is alive: exit code 0 or 1. For container health checks.
@@ -111,6 +115,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Check { config } => config.load().and_then(|config| check(&config)),
         Command::Config => print(config::DEFAULTS),
         Command::Token { config } => config.load().and_then(|config| token(&config)),
+        Command::Audit(arguments) => audit::audit(arguments),
         Command::Openapi => openapi::document_json().map_err(Failure::new).and_then(|text| print(&text)),
         Command::Health { config } => config.load().and_then(|config| health(&config)),
     };

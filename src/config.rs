@@ -36,7 +36,7 @@ use serde::Deserialize;
 pub use auth::AuthSettings;
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem, Violation};
-pub use goose::GooseSettings;
+pub use goose::{GooseSettings, OwnConfiguration};
 pub use layers::Flag;
 pub use limits::LimitSettings;
 pub use log::{LogFormat, LogSettings};
@@ -49,8 +49,6 @@ pub use storage::{StorageSettings, StorageSync};
 pub use turns::{CancelSettings, CrashSettings, TurnSettings};
 
 use layers::Layers;
-
-use crate::goose::launch::OwnSettings;
 
 /// The commented defaults: the lowest layer, and what `gander config` prints.
 pub const DEFAULTS: &str = include_str!("../gander.default.toml");
@@ -150,24 +148,19 @@ impl Config {
             .provider
             .clone()
             .filter(|provider| !provider.is_empty())
-            .or_else(|| self.own_settings().provider)
+            .or_else(|| self.own_configuration().provider)
     }
 
-    /// What goose has when it is told nothing: by the inherited variables, else by `config.yaml` of `goose.config_dir`;
-    /// and the thinking effort that gander gives to sessions without one.
+    /// What goose has when it is told nothing: by the inherited variables, else by `config.yaml` of `goose.config_dir`.
     #[must_use]
-    pub fn own_settings(&self) -> OwnSettings {
-        let file = self.goose.own_configuration();
+    pub fn own_configuration(&self) -> OwnConfiguration {
+        let OwnConfiguration { provider, model } = self.goose.own_configuration();
         let inherited = self.agent_environment();
         let own = |variable: &str, in_file: Option<String>| {
             let value = inherited.iter().find(|(name, _)| name == variable).map(|(_, value)| value.clone());
             value.or(in_file).filter(|value| !value.is_empty())
         };
-        OwnSettings {
-            provider: own("GOOSE_PROVIDER", file.provider),
-            model: own("GOOSE_MODEL", file.model),
-            thinking_effort: self.goose.thinking_effort.clone(),
-        }
+        OwnConfiguration { provider: own("GOOSE_PROVIDER", provider), model: own("GOOSE_MODEL", model) }
     }
 
     /// The socket on which a service manager wants to hear how far gander is (`NOTIFY_SOCKET`, see `sd_notify(3)`).

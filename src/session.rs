@@ -6,6 +6,7 @@
 mod actor;
 pub mod agent;
 pub mod audience;
+pub mod audit;
 pub mod event;
 pub mod handle;
 pub mod id;

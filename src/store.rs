@@ -13,6 +13,7 @@
 //! Architecture invariant: nothing else knows that there is SQL.
 
 mod answers;
+mod audit;
 mod call;
 mod checkpoint;
 mod commit;
@@ -41,17 +42,20 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use answers::{AnswerKey, AnswerState, StoredAnswer};
+pub use audit::AuditLog;
 pub use on_commit::OnCommit;
 pub use schema::{OpenError, Synchronous};
 
+use audit::AuditRow;
 use checkpoint::Wal;
-use queue::{Backlog, Prepared};
+use queue::{Backlog, Deletion, Prepared};
 use reader::Readers;
 use record::Fault;
 use reserve::Reserve;
 use shared::{SharedReads, Wanted};
 use writer::{Job, Writer, WriterParts};
 
+use crate::session::audit::AuditEntry;
 use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, Timestamp, TurnId};
 use crate::session::log::{
     Append, Owner, Page, PermissionsOf, SessionRecord, Store, StoreError, StoreFuture,
@@ -264,6 +268,12 @@ impl SqliteStore {
         self.call(move |connection| answers::forget(connection, &key)).await
     }
 
+    /// Forgets who did what before a moment, some of the oldest entries at once; whether there may be more.
+    pub async fn forget_audit(&self, before: Timestamp) -> Result<bool, StoreError> {
+        let forgotten = self.call(move |connection| audit::forget(connection, before.as_millis())).await?;
+        Ok(forgotten == audit::STEP_ROWS)
+    }
+
     fn call<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
@@ -311,15 +321,21 @@ impl Store for SqliteStore {
         })
     }
 
-    fn delete_session(&self, number: SessionNumber) -> StoreFuture<()> {
+    fn delete_session(&self, number: SessionNumber, entry: AuditEntry) -> StoreFuture<()> {
         let (jobs, shared) = (self.jobs.clone(), Arc::clone(&self.shared));
         Box::pin(async move {
+            let entry = AuditRow::new(entry).map_err(Fault::from)?;
             let (deleted, done) = oneshot::channel();
-            jobs.send(Job::Delete(number, deleted)).await.map_err(|_| StoreError::Closed)?;
+            let deletion = Deletion { entry, deleted };
+            jobs.send(Job::Delete(number, deletion)).await.map_err(|_| StoreError::Closed)?;
             let deleted = done.await.unwrap_or(Err(StoreError::Closed));
             shared.forget(number);
             deleted
         })
+    }
+
+    fn note(&self, entry: AuditEntry) -> StoreFuture<()> {
+        self.call(move |connection| Ok(AuditRow::new(entry)?.write(connection)?))
     }
 
     fn events(

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use crate::session::audit::By;
 use crate::session::handle::{Refusal, SessionHandle};
 use crate::session::id::Timestamp;
 use crate::session::log::Page;
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
 
-/// Who deletes them, as their last event says.
-const BY: &str = "expiry";
 /// The longest time between two looks.
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 /// The shortest one.
@@ -59,7 +58,7 @@ async fn is_unused(session: &SessionHandle, expire_after: Duration) -> bool {
 }
 
 async fn delete(session: &SessionHandle) {
-    match session.delete_unless_running(BY).await {
+    match session.delete_unless_running(&By::Expiry).await {
         Ok(()) => tracing::info!(session = %session.id(), "a session that was not used any more is deleted"),
         // It is used, or somebody else deletes it.
         Err(Refusal::TurnInProgress(_) | Refusal::Busy(_) | Refusal::SessionGone) => {}

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
 use crate::acp::Redactor;
-use crate::config::Config;
+use crate::config::{Config, OwnConfiguration};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
-use crate::goose::launch::LaunchSettings;
+use crate::goose::launch::{LaunchSettings, OwnSettings};
 use crate::goose::tools::GooseTools;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
@@ -49,7 +49,7 @@ pub(super) fn launcher(
             scheduler: config.goose.scheduler,
             inherited,
             last,
-            own: config.own_settings(),
+            own: own_settings(config),
         },
         servers: config.mcp.servers(),
         config_dir,
@@ -64,6 +64,11 @@ pub(super) fn launcher(
         redactor,
     };
     GooseLauncher::new(settings, spawner, tasks.clone())
+}
+
+fn own_settings(config: &Config) -> OwnSettings {
+    let OwnConfiguration { provider, model } = config.own_configuration();
+    OwnSettings { provider, model, thinking_effort: config.goose.thinking_effort.clone() }
 }
 
 /// Whether a variable's value is kept from everyone's eyes, by its name.

@@ -156,13 +156,15 @@ impl GooseSettings {
     }
 }
 
-/// The part of goose's `config.yaml` that says who answers.
-#[derive(Default, Deserialize)]
-pub(super) struct OwnConfiguration {
+/// The part of goose's own configuration that says who answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct OwnConfiguration {
+    /// The provider.
     #[serde(rename = "GOOSE_PROVIDER")]
-    pub(super) provider: Option<String>,
+    pub provider: Option<String>,
+    /// The model.
     #[serde(rename = "GOOSE_MODEL")]
-    pub(super) model: Option<String>,
+    pub model: Option<String>,
 }
 
 /// The catalogue's keys for names as people write them, each once.

@@ -32,6 +32,9 @@ pub struct StorageSettings {
     /// How long the answer to an idempotency key is kept.
     #[serde(deserialize_with = "parse::duration")]
     pub idempotency_keep: Duration,
+    /// How long it is kept who did what; zero: for good.
+    #[serde(deserialize_with = "parse::duration")]
+    pub keep_audit: Duration,
 }
 
 /// What a committed event survives.

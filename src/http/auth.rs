@@ -29,8 +29,10 @@ pub use tokens::TokensError;
 use tokens::{FileMark, TokenEntry, TokenSet};
 
 use super::Api;
+use super::layers::RequestIdText;
 use super::problem::{Code, Problem};
 use super::request::Identifier;
+use crate::session::audit::By;
 use crate::session::handle::{Refusal, SessionHandle};
 use crate::session::id::SessionId;
 use crate::shutdown::Tasks;
@@ -82,6 +84,8 @@ pub struct Caller {
     token: Option<(TokenHash, watch::Receiver<Arc<TokenSet>>)>,
     /// What it showed in place of a token. Kept so that the ticket does not grow old meanwhile.
     ticket: Option<Arc<TicketInUse>>,
+    /// The id of its request.
+    request: Option<Arc<str>>,
 }
 
 impl Caller {
@@ -89,6 +93,12 @@ impl Caller {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.entry.name
+    }
+
+    /// The caller as one who asks for a change, with this request.
+    #[must_use]
+    pub fn by(&self) -> By {
+        By::Caller { name: self.name().into(), request: self.request.clone() }
     }
 
     /// What the caller may do, as its token's entry says.
@@ -156,7 +166,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        parts.extensions.get::<Self>().cloned().ok_or_else(unauthenticated)
+        let caller = parts.extensions.get::<Self>().cloned().ok_or_else(unauthenticated)?;
+        let request = parts.extensions.get::<RequestIdText>().map(|id| Arc::clone(&id.0));
+        Ok(Self { request, ..caller })
     }
 }
 
@@ -260,7 +272,9 @@ impl Callers {
     #[must_use]
     pub fn identify(&self, headers: &HeaderMap) -> Option<Caller> {
         match &*self.source {
-            Source::Anyone(entry) => Some(Caller { entry: Arc::clone(entry), token: None, ticket: None }),
+            Source::Anyone(entry) => {
+                Some(Caller { entry: Arc::clone(entry), token: None, ticket: None, request: None })
+            }
             Source::Tokens { .. } => self.holder(hash(bearer(headers)?)),
         }
     }
@@ -270,7 +284,9 @@ impl Callers {
     pub fn identify_ticket(&self, secret: &str) -> Option<Caller> {
         let ticket = self.tickets.begin_use(secret)?;
         let caller = match (&*self.source, ticket.token) {
-            (Source::Anyone(entry), None) => Caller { entry: Arc::clone(entry), token: None, ticket: None },
+            (Source::Anyone(entry), None) => {
+                Caller { entry: Arc::clone(entry), token: None, ticket: None, request: None }
+            }
             (Source::Tokens { .. }, Some(token)) => self.holder(token)?,
             // gander was started anew with other settings.
             _ => return None,
@@ -282,7 +298,7 @@ impl Callers {
         let Source::Tokens { valid, .. } = &*self.source else { return None };
         self.refresh();
         let entry = Arc::clone(valid.borrow().get(&token)?);
-        Some(Caller { entry, token: Some((token, valid.subscribe())), ticket: None })
+        Some(Caller { entry, token: Some((token, valid.subscribe())), ticket: None, request: None })
     }
 
     fn refresh(&self) {

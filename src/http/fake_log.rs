@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use serde_json::json;
 
+use crate::session::audit::AuditEntry;
 use crate::session::event::EventKind;
 use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, TurnId};
 use crate::session::log::{
@@ -110,7 +111,11 @@ impl Store for FakeStore {
         ready(())
     }
 
-    fn delete_session(&self, _: SessionNumber) -> StoreFuture<()> {
+    fn delete_session(&self, _: SessionNumber, _: AuditEntry) -> StoreFuture<()> {
+        ready(())
+    }
+
+    fn note(&self, _: AuditEntry) -> StoreFuture<()> {
         ready(())
     }
 

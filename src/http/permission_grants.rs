@@ -89,7 +89,7 @@ pub async fn revoke_permission_grants(
     PathText(session_id): PathText<String>,
 ) -> Result<StatusCode, Problem> {
     caller.require(Role::Approve)?;
-    session_of(&api, &caller, &session_id)?.revoke(caller.name(), None).await?;
+    session_of(&api, &caller, &session_id)?.revoke(&caller.by(), None).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -119,6 +119,6 @@ pub async fn revoke_permission_grant(
 ) -> Result<StatusCode, Problem> {
     caller.require(Role::Approve)?;
     let session = session_of(&api, &caller, &session_id)?;
-    session.revoke(caller.name(), Some(GrantId::identify(&grant_id)?)).await?;
+    session.revoke(&caller.by(), Some(GrantId::identify(&grant_id)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -209,7 +209,7 @@ pub async fn answer_permission(
     let session = session_of(&api, &caller, &session_id)?;
     let permission = PermissionId::identify(&permission_id)?;
     let field = if body.option_id.is_some() { "option_id" } else { "scope" };
-    match session.answer(caller.name(), permission, body.check()?).await {
+    match session.answer(&caller.by(), permission, body.check()?).await {
         Err(refusal @ Refusal::OptionNotOffered) => Err(unknown_option(field, &refusal.to_string())),
         result => Ok(Json(result?)),
     }

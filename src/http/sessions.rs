@@ -22,6 +22,7 @@ use super::problem::Problem;
 use super::request::{JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
 use super::turns::NoFields;
 use crate::session::agent::{LaunchError, Setting};
+use crate::session::audit::By;
 use crate::session::handle::{Choices, Refusal, SessionHandle};
 use crate::session::id::SessionId;
 use crate::session::registry::NewSession;
@@ -132,7 +133,7 @@ pub async fn create_session(
         // The agent's program may have it. Asking it once is enough for `check` to know.
         api.host.extensions().await;
     }
-    let new = match (body.check(caller.name(), &api.settings, api.host.as_ref()), cwd.transpose()) {
+    let new = match (body.check(caller.by(), &api.settings, api.host.as_ref()), cwd.transpose()) {
         (Ok(mut new), Ok(cwd)) => {
             new.launch.cwd = cwd;
             new
@@ -167,7 +168,7 @@ async fn make(
     named: &[Setting],
     respond_async: bool,
 ) -> Result<Snapshot, Problem> {
-    let owner = new.owner.clone();
+    let by = new.by.clone();
     let session = api.registry.create(new).await?;
     if respond_async {
         return Ok(session.snapshot().await?);
@@ -176,7 +177,7 @@ async fn make(
         Ok(snapshot) => Ok(snapshot),
         Err(failure) => {
             // The caller gets a problem instead of an id, so nobody would ever delete it.
-            remove_failed(&session, &owner).await;
+            remove_failed(&session, &by).await;
             Err(match failure {
                 LaunchError::SettingRefused { setting, detail } if named.contains(&setting) => {
                     Problem::invalid(format!("/{setting}"), detail)
@@ -187,8 +188,8 @@ async fn make(
     }
 }
 
-async fn remove_failed(session: &SessionHandle, owner: &str) {
-    match session.delete(owner).await {
+async fn remove_failed(session: &SessionHandle, by: &By) {
+    match session.delete(by).await {
         // Somebody who saw it in a list was faster.
         Ok(()) | Err(Refusal::SessionGone) => {}
         Err(refusal) => {
@@ -320,7 +321,7 @@ pub async fn update_session(
         policy_body::require_role(&caller, &policy)?;
     }
     let patch = body.check(&metadata, &api.settings).map_err(Problem::unacceptable)?;
-    Ok(Json(session.patch(caller.name(), patch).await?))
+    Ok(Json(session.patch(&caller.by(), patch).await?))
 }
 
 /// Let a session's agent go
@@ -348,7 +349,7 @@ pub async fn hibernate_session(
     JsonBody(NoFields {}): JsonBody<NoFields>,
 ) -> Result<Json<Snapshot>, Problem> {
     caller.require(Role::Prompt)?;
-    Ok(Json(session_of(&api, &caller, &session_id)?.hibernate().await?))
+    Ok(Json(session_of(&api, &caller, &session_id)?.hibernate(&caller.by()).await?))
 }
 
 /// Delete a session
@@ -374,7 +375,7 @@ pub async fn delete_session(
     PathText(session_id): PathText<String>,
 ) -> Result<StatusCode, Problem> {
     caller.require(Role::Prompt)?;
-    session_of(&api, &caller, &session_id)?.delete(caller.name()).await?;
+    session_of(&api, &caller, &session_id)?.delete(&caller.by()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -60,5 +60,5 @@ pub async fn steer_turn(
     let session = session_of(&api, &caller, &session_id)?;
     let turn = TurnId::identify(&turn_id)?;
     let prompt = prompt_of(body.prompt).map_err(Problem::unacceptable)?;
-    Ok((StatusCode::ACCEPTED, Json(session.steer(caller.name(), turn, prompt).await?)))
+    Ok((StatusCode::ACCEPTED, Json(session.steer(&caller.by(), turn, prompt).await?)))
 }

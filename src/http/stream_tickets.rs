@@ -12,6 +12,7 @@ use super::auth::{Caller, Role, VALID_UNUSED};
 use super::problem::{Code, Problem};
 use super::request::JsonBody;
 use super::turns::NoFields;
+use crate::session::audit::AuditEntry;
 
 /// A stream ticket.
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,7 +41,7 @@ pub struct StreamTicket {
     responses(
         (status = 201, description = "The ticket.", body = StreamTicket),
         (status = "4XX", response = super::openapi::Refused),
-        (status = 503, description = "`at-capacity`: the token has as many valid tickets as it may", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 503, description = "`at-capacity`: the token has as many valid tickets as it may; `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
     ),
 )]
 pub async fn create_stream_ticket(
@@ -57,6 +58,9 @@ pub async fn create_stream_ticket(
         );
         Problem::new(Code::AtCapacity, detail)
     })?;
+    // Before anybody has the ticket.
+    let entry = AuditEntry::of_gateway(&caller.by(), "stream_ticket.created");
+    api.registry.store().note(entry).await?;
     let body = StreamTicket { ticket: ticket.into_secret(), valid_unused_s: VALID_UNUSED.as_secs() };
     let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok((StatusCode::CREATED, [no_store], Json(body)).into_response())

@@ -129,7 +129,7 @@ pub async fn create_turn(
     } else {
         preference.wait.map_or(Wanted::Turn, |wait| Wanted::FinishedTurn(wait.min(api.settings.wait)))
     };
-    let turn = session.prompt(caller.name(), prompt, body.when_busy).await?;
+    let turn = session.prompt(&caller.by(), prompt, body.when_busy).await?;
     let path = path_of(session.id(), turn.id);
     let mut response = match wanted {
         Wanted::Turn => (StatusCode::ACCEPTED, Json(turn)).into_response(),
@@ -303,7 +303,7 @@ pub async fn cancel_turn(
 ) -> Result<(StatusCode, Json<Turn>), Problem> {
     caller.require(Role::Prompt)?;
     let session = session_of(&api, &caller, &session_id)?;
-    let turn = session.cancel(caller.name(), TurnId::identify(&turn_id)?).await?;
+    let turn = session.cancel(&caller.by(), TurnId::identify(&turn_id)?).await?;
     Ok((StatusCode::ACCEPTED, Json(turn)))
 }
 

@@ -29,6 +29,7 @@ pub(super) use self::reports::Reports;
 use self::reports::{Finished, ModeSet};
 use self::storage::Waiting;
 use super::agent::{AgentEvents, AgentLauncher};
+use super::audit::By;
 use super::handle::{Command, Refusal, Reply, SessionPatch, Status};
 use super::id::{EventId, Timestamp};
 use super::log::{SessionLog, Store, StoreError};
@@ -61,7 +62,7 @@ pub(super) struct SessionActor {
     /// When to look again whether somebody would see what is pending.
     pub(super) look_again: Option<Instant>,
     /// A change of settings that waits for the agent's start.
-    pub(super) waiting_patch: Option<(String, SessionPatch, Reply<Snapshot>)>,
+    pub(super) waiting_patch: Option<(By, SessionPatch, Reply<Snapshot>)>,
     /// When the agent was last kept although idle, since something in the background still ran.
     pub(super) kept_since: Option<Instant>,
     /// Why the log takes nothing more.
@@ -94,10 +95,10 @@ enum Next {
 
 impl SessionActor {
     /// A new session: tells that it exists and starts its agent.
-    pub(super) async fn run_new(mut self, place: Place) {
+    pub(super) async fn run_new(mut self, by: By, place: Place) {
         let mut step = Step::new(Timestamp::now());
         self.child.place = Some(place);
-        self.machine.created(&mut step);
+        self.machine.created(&mut step, by);
         self.machine.start(&mut step);
         self.finish_step(step).await;
         self.run().await;
@@ -106,8 +107,8 @@ impl SessionActor {
     /// A session of an earlier run: closes what that run left open.
     pub(super) async fn run_restored(mut self) {
         if self.machine.is_deleting() {
-            let owner = self.machine.snapshot().owner.clone();
-            if let Err(error) = self.finish_delete(&owner).await {
+            let by = self.machine.deleted_by();
+            if let Err(error) = self.finish_delete(&by).await {
                 tracing::error!(session = %self.log.session(), %error, "a deletion begun earlier could not be finished");
             }
             self.leave_registry();
@@ -116,7 +117,8 @@ impl SessionActor {
         let mut step = Step::new(Timestamp::now());
         if self.machine.snapshot().last_event_id == EventId(0) {
             // The last run ended between the session's record and its first event.
-            self.machine.created(&mut step);
+            let owner = By::caller(&self.machine.snapshot().owner);
+            self.machine.created(&mut step, owner);
         }
         self.machine.gateway_restarted(&mut step);
         self.finish_step(step).await;
@@ -240,9 +242,9 @@ impl SessionActor {
                 self.answer_when_committed(reply, result).await;
                 next
             }
-            Command::Hibernate { reply } => {
+            Command::Hibernate { by, reply } => {
                 let next = match self.machine.hibernate() {
-                    Ok(true) => self.let_go().await,
+                    Ok(true) => self.let_go(by).await,
                     Ok(false) => Next::GoOn,
                     Err(refusal) => {
                         let _ = reply.send(Err(refusal));

@@ -7,6 +7,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::agent::{ConfigOption, ExtensionStatus, Mode, NoticeLevel, SlashCommand};
+use super::audit::By;
 use super::id::{MessageId, SessionId};
 use super::permission::{Permission, PermissionGrant};
 use super::plan::Plan;
@@ -170,7 +171,8 @@ pub struct SessionChange {
     pub agent: Option<AgentSummary>,
     /// Who caused the change: a caller's name; absent when the agent did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub by: Option<By>,
 }
 
 /// What an event carries besides `id`, `type`, `session_id`, `turn_id` and `time`.
@@ -188,6 +190,9 @@ pub enum EventBody {
         state: SessionState,
         /// Why, for people.
         reason: Option<String>,
+        /// The caller who asked for it: on `hibernated` and `cancelling`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<By>,
     },
     /// `turn.*` but `turn.steered`.
     Turn {
@@ -195,7 +200,7 @@ pub enum EventBody {
         turn: Box<Turn>,
         /// The caller who caused it, on the turn's first event and on a cancelled turn's end.
         #[serde(skip_serializing_if = "Option::is_none")]
-        by: Option<String>,
+        by: Option<By>,
     },
     /// `turn.steered`.
     Steered {
@@ -206,7 +211,7 @@ pub enum EventBody {
         /// The words.
         prompt: Prompt,
         /// The caller whose words they are.
-        by: String,
+        by: By,
     },
     /// `message.delta`, `thought.delta`, `message.user`.
     Text {
@@ -241,6 +246,9 @@ pub enum EventBody {
     Permission {
         /// The permission.
         permission: Box<Permission>,
+        /// Who answered it; in JSON it is in the permission's outcome.
+        #[serde(skip)]
+        by: Option<By>,
     },
     /// `usage.updated`.
     Usage {

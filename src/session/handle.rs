@@ -12,6 +12,7 @@ use tokio::time::Instant;
 pub use self::permissions::AskedCall;
 pub(super) use self::permissions::PermissionCommand;
 use super::agent::{AgentFailure, LaunchError, Mode, Setting, Unfit};
+use super::audit::By;
 use super::id::{SessionId, SessionNumber, TurnId};
 use super::log::{SessionLog, Store, StoreError};
 use super::permission::{Permission, PolicyPatch};
@@ -140,17 +141,18 @@ pub enum Choices {
 /// Where an answer goes.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
-/// What can be asked of a session.
+/// What can be asked of a session. Whoever asks for a change says so (`By`), for the audit; only a session that hibernates
+/// to make room is asked by nobody.
 #[derive(Debug)]
 pub(super) enum Command {
     Snapshot { choices: Choices, reply: Reply<Snapshot> },
-    Prompt { by: String, prompt: Prompt, when_busy: WhenBusy, reply: Reply<Turn> },
-    Cancel { by: String, turn: TurnId, reply: Reply<Turn> },
-    Steer { by: String, turn: TurnId, prompt: Prompt, reply: Reply<()> },
+    Prompt { by: By, prompt: Prompt, when_busy: WhenBusy, reply: Reply<Turn> },
+    Cancel { by: By, turn: TurnId, reply: Reply<Turn> },
+    Steer { by: By, turn: TurnId, prompt: Prompt, reply: Reply<()> },
     Permission(PermissionCommand),
-    Patch { by: String, patch: SessionPatch, reply: Reply<Snapshot> },
-    Hibernate { reply: Reply<Snapshot> },
-    Delete { by: String, unless_running: bool, reply: Reply<()> },
+    Patch { by: By, patch: SessionPatch, reply: Reply<Snapshot> },
+    Hibernate { by: Option<By>, reply: Reply<Snapshot> },
+    Delete { by: By, unless_running: bool, reply: Reply<()> },
 }
 
 impl Command {
@@ -158,7 +160,7 @@ impl Command {
     pub(super) fn refuse(self, refusal: Refusal) {
         // A caller that has left does not want the answer.
         let _ = match self {
-            Self::Snapshot { reply, .. } | Self::Patch { reply, .. } | Self::Hibernate { reply } => {
+            Self::Snapshot { reply, .. } | Self::Patch { reply, .. } | Self::Hibernate { reply, .. } => {
                 reply.send(Err(refusal)).is_ok()
             }
             Self::Prompt { reply, .. } | Self::Cancel { reply, .. } => reply.send(Err(refusal)).is_ok(),
@@ -249,13 +251,13 @@ impl SessionHandle {
     }
 
     /// Begins a turn, or queues it; when this returns its `turn.started` or `turn.queued` is in the log.
-    pub async fn prompt(&self, by: &str, prompt: Prompt, when_busy: WhenBusy) -> Result<Turn, Refusal> {
-        self.ask_patiently(|reply| Command::Prompt { by: by.to_owned(), prompt, when_busy, reply }).await
+    pub async fn prompt(&self, by: &By, prompt: Prompt, when_busy: WhenBusy) -> Result<Turn, Refusal> {
+        self.ask_patiently(|reply| Command::Prompt { by: by.clone(), prompt, when_busy, reply }).await
     }
 
     /// Asks the agent to end a running turn; a queued one ends at once.
-    pub async fn cancel(&self, by: &str, turn: TurnId) -> Result<Turn, Refusal> {
-        match self.ask(|reply| Command::Cancel { by: by.to_owned(), turn, reply }).await {
+    pub async fn cancel(&self, by: &By, turn: TurnId) -> Result<Turn, Refusal> {
+        match self.ask(|reply| Command::Cancel { by: by.clone(), turn, reply }).await {
             // It is over, or there never was one.
             Err(Refusal::TurnNotRunning) => self.turn(turn).await.and(Err(Refusal::TurnNotRunning)),
             result => result,
@@ -263,8 +265,8 @@ impl SessionHandle {
     }
 
     /// Puts words into a running turn; when this returns the agent has taken them and `turn.steered` is in the log.
-    pub async fn steer(&self, by: &str, turn: TurnId, prompt: Prompt) -> Result<Turn, Refusal> {
-        match self.ask_patiently(|reply| Command::Steer { by: by.to_owned(), turn, prompt, reply }).await {
+    pub async fn steer(&self, by: &By, turn: TurnId, prompt: Prompt) -> Result<Turn, Refusal> {
+        match self.ask_patiently(|reply| Command::Steer { by: by.clone(), turn, prompt, reply }).await {
             Ok(()) => self.turn(turn).await,
             // It is over or queued, or there never was one.
             Err(Refusal::TurnNotRunning) => self.turn(turn).await.and(Err(Refusal::TurnNotRunning)),
@@ -273,13 +275,18 @@ impl SessionHandle {
     }
 
     /// Changes the session.
-    pub async fn patch(&self, by: &str, patch: SessionPatch) -> Result<Snapshot, Refusal> {
-        self.ask(|reply| Command::Patch { by: by.to_owned(), patch, reply }).await
+    pub async fn patch(&self, by: &By, patch: SessionPatch) -> Result<Snapshot, Refusal> {
+        self.ask(|reply| Command::Patch { by: by.clone(), patch, reply }).await
     }
 
     /// Lets the agent go and keeps the session; the next turn wakes it.
-    pub async fn hibernate(&self) -> Result<Snapshot, Refusal> {
-        self.ask(|reply| Command::Hibernate { reply }).await
+    pub async fn hibernate(&self, by: &By) -> Result<Snapshot, Refusal> {
+        self.ask(|reply| Command::Hibernate { by: Some(by.clone()), reply }).await
+    }
+
+    /// Lets the agent go, since another session needs the place.
+    pub(super) async fn make_room(&self) -> Result<Snapshot, Refusal> {
+        self.ask(|reply| Command::Hibernate { by: None, reply }).await
     }
 
     /// Since when an agent runs and has nothing to do; `None` when it has, or when none runs.
@@ -294,13 +301,13 @@ impl SessionHandle {
     }
 
     /// Ends the agent and everything it started, and deletes the session's data.
-    pub async fn delete(&self, by: &str) -> Result<(), Refusal> {
-        self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), unless_running: false, reply }).await
+    pub async fn delete(&self, by: &By) -> Result<(), Refusal> {
+        self.ask_patiently(|reply| Command::Delete { by: by.clone(), unless_running: false, reply }).await
     }
 
     /// Deletes it likewise, unless a turn runs or waits ([`Refusal::TurnInProgress`]).
-    pub async fn delete_unless_running(&self, by: &str) -> Result<(), Refusal> {
-        self.ask_patiently(|reply| Command::Delete { by: by.to_owned(), unless_running: true, reply }).await
+    pub async fn delete_unless_running(&self, by: &By) -> Result<(), Refusal> {
+        self.ask_patiently(|reply| Command::Delete { by: by.clone(), unless_running: true, reply }).await
     }
 
     /// Where its records are.

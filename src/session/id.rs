@@ -142,6 +142,15 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// The moment so many milliseconds after 1970; `None` for one that cannot be told.
+    #[must_use]
+    pub fn from_millis(millis: i64) -> Option<Self> {
+        let since = Duration::from_millis(u64::try_from(millis).ok()?);
+        SystemTime::UNIX_EPOCH.checked_add(since).map(Self)
+    }
+}
+
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         Self(time)

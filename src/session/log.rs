@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use super::audit::AuditEntry;
 use super::id::{EventId, MessageId, PermissionId, SessionId, SessionNumber, TurnId};
 use super::order::{EventOrder, OrderFilter, OrderedRuns, Position};
 use super::permission::{Permission, PermissionState};
@@ -65,6 +66,9 @@ pub struct SessionRecord {
     /// Whether its deletion has begun: a restarted gateway goes on with it.
     #[serde(default)]
     pub deleting: bool,
+    /// Who began it, as [`By::who`](super::audit::By::who) says it.
+    #[serde(default)]
+    pub deleted_by: Option<String>,
     /// By which its agent goes on with it; `None` until one has started.
     #[serde(default)]
     pub resume: Option<super::agent::ResumeToken>,
@@ -89,6 +93,7 @@ impl SessionRecord {
             title_is_callers: snapshot.title.is_some(),
             snapshot,
             deleting: false,
+            deleted_by: None,
             resume: None,
             default_effort: None,
             taken_steers: Vec::new(),
@@ -125,6 +130,8 @@ pub struct Append {
     pub run: Option<Run>,
     /// The records.
     pub changes: Vec<Change>,
+    /// Who did what of it.
+    pub audit: Vec<AuditEntry>,
 }
 
 /// Which sessions, turns or permissions a list holds; newest first.
@@ -154,8 +161,12 @@ pub trait Store: Send + Sync + 'static {
     /// they are committed the store calls [`SessionLog::committed`]; when that fails [`SessionLog::failed`].
     fn append(&self, append: Append) -> StoreFuture<()>;
 
-    /// Removes everything of a session, in small steps. Its log gets no further events.
-    fn delete_session(&self, number: SessionNumber) -> StoreFuture<()>;
+    /// Removes everything of a session but the audit, in small steps. Its log gets no further events. `entry` says who
+    /// did it, and is committed with it.
+    fn delete_session(&self, number: SessionNumber, entry: AuditEntry) -> StoreFuture<()>;
+
+    /// Keeps who did something that is of no session.
+    fn note(&self, entry: AuditEntry) -> StoreFuture<()>;
 
     /// The events behind `after`, at least one if there is one, at most about `max_bytes`. Shared with others who
     /// read the same.

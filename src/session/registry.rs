@@ -13,6 +13,7 @@ use self::places::Places;
 use super::actor::{Child, Deadlines, Reports, SessionActor};
 use super::agent::{AgentLauncher, LaunchSpec};
 use super::audience::Audience;
+use super::audit::By;
 use super::handle::{SessionHandle, Status};
 use super::id::{EventId, SessionId, SessionNumber, Timestamp};
 use super::log::{SessionLog, SessionRecord, Store, StoreError};
@@ -62,8 +63,8 @@ pub struct SessionSettings {
 /// What a new session begins with.
 #[derive(Clone, Debug)]
 pub struct NewSession {
-    /// The caller's name.
-    pub owner: String,
+    /// Who makes it, and owns it.
+    pub by: By,
     /// The caller's title.
     pub title: Option<String>,
     /// The caller's notes.
@@ -160,12 +161,13 @@ impl Registry {
             .try_acquire_owned()
             .map_err(|_| CreateError::AtCapacity("as many sessions exist as there may be (sessions.max)"))?;
         let agents_place = self.place_for_agent().await.map_err(CreateError::AtCapacity)?;
+        let by = new.by.clone();
         let record = first_record(new);
         let number = self.shared.store.create_session(record.clone()).await?;
         let machine = Machine::new(record, self.bounds(), self.permissions());
         let (handle, actor) = self.attach(machine, number, EventId(0), Some(place));
         self.lock().insert(handle.id(), handle.clone());
-        self.shared.tasks.spawn(actor.run_new(agents_place));
+        self.shared.tasks.spawn(actor.run_new(by, agents_place));
         Ok(handle)
     }
 
@@ -290,8 +292,8 @@ impl Registry {
 }
 
 fn first_record(new: NewSession) -> SessionRecord {
-    let NewSession { owner, title, metadata, permission_policy, launch } = new;
-    let began = Snapshot::new(owner, &launch, Timestamp::now());
+    let NewSession { by, title, metadata, permission_policy, launch } = new;
+    let began = Snapshot::new(by.name().to_owned(), &launch, Timestamp::now());
     let snapshot = Snapshot { title, metadata, permission_policy, ..began };
     SessionRecord::new(snapshot, launch)
 }

@@ -52,8 +52,9 @@ use std::time::Duration;
 
 use self::permissions::PendingReply;
 use super::agent::{AgentCommand, ConfigOption, LaunchError, Notice, Setting};
+use super::audit::By;
 use super::event::{EventBody, EventKind, SessionChange};
-use super::handle::{Choices, Refusal};
+use super::handle::Refusal;
 use super::id::{EventId, MessageId, PermissionId, TurnId};
 use super::log::{Change, SessionRecord};
 use super::permission::{DecidedBy, PermissionSettings};
@@ -215,15 +216,6 @@ impl Machine {
         &self.record.snapshot
     }
 
-    /// The snapshot for a caller.
-    pub(super) fn snapshot_with(&self, choices: Choices) -> Snapshot {
-        let mut snapshot = self.record.snapshot.clone();
-        if choices == Choices::All && !self.all_options.is_empty() {
-            snapshot.config_options.clone_from(&self.all_options);
-        }
-        snapshot
-    }
-
     pub(super) fn record(&self) -> &SessionRecord {
         &self.record
     }
@@ -243,7 +235,8 @@ impl Machine {
         if self.told.as_ref() != Some(&(state, reason.clone())) && self.phase != Phase::Deleting {
             self.record.snapshot.state = state;
             step.session_changed = true;
-            self.push(step, EventKind::SessionState, EventBody::State { state, reason: reason.clone() });
+            let body = EventBody::State { state, reason: reason.clone(), by: step.by.take() };
+            self.push(step, EventKind::SessionState, body);
             self.told = Some((state, reason));
         }
         let mut changes = Vec::with_capacity(1 + step.turns.len() + step.permissions.len());
@@ -314,7 +307,7 @@ impl Machine {
     }
 
     /// The session exists: its first events.
-    pub(super) fn created(&mut self, step: &mut Step) {
+    pub(super) fn created(&mut self, step: &mut Step, by: By) {
         let snapshot = &self.record.snapshot;
         let session = SessionChange {
             id: Some(snapshot.id),
@@ -327,7 +320,7 @@ impl Machine {
             model: snapshot.model.clone(),
             thinking_effort: snapshot.thinking_effort.clone().map(Some),
             permission_policy: Some(snapshot.permission_policy.clone()),
-            by: Some(snapshot.owner.clone()),
+            by: Some(by),
             ..SessionChange::default()
         };
         step.session_changed = true;

@@ -53,6 +53,9 @@ fn write_share(connection: &Connection, share: &Share, position: i64) -> rusqlit
             record.write(connection, share.session)?;
         }
     }
+    for entry in share.appends.iter().flat_map(|append| &append.audit) {
+        entry.write(connection)?;
+    }
     let mut next_position = position;
     if let Some((first, last)) = events {
         // A share's runs follow each other: one row is enough for all.
@@ -62,7 +65,8 @@ fn write_share(connection: &Connection, share: &Share, position: i64) -> rusqlit
             .execute((position, share.session.0, first, count))?;
         next_position += count;
     }
-    if share.delete.is_some() {
+    if let Some(deletion) = &share.delete {
+        deletion.entry.write(connection)?;
         ordered::keep_end(connection, share.session)?;
         // From here on nobody can read it; the rest goes step by step.
         connection.execute("DELETE FROM sessions WHERE number = ?1", (share.session.0,))?;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use super::audit::AuditRow;
 use super::record::Record;
 use crate::session::id::SessionNumber;
 use crate::session::log::{Append, SessionLog, StoreError};
@@ -27,18 +28,21 @@ pub(super) struct Prepared {
     pub(super) log: SessionLog,
     pub(super) run: Option<Arc<Run>>,
     pub(super) records: Vec<Record>,
+    pub(super) audit: Vec<AuditRow>,
     bytes: usize,
 }
 
 impl Prepared {
     /// Serialises the records here, in the appender's task, to spare the one writer.
     pub(super) fn new(append: Append) -> Result<Self, serde_json::Error> {
-        let Append { log, run, changes } = append;
+        let Append { log, run, changes, audit } = append;
         let records = changes.iter().map(Record::new).collect::<Result<Vec<_>, _>>()?;
+        let audit = audit.into_iter().map(AuditRow::new).collect::<Result<Vec<_>, _>>()?;
         let run = run.map(Arc::new);
         let bytes =
             run.as_ref().map_or(0, |run| run.weight()) + records.iter().map(Record::bytes).sum::<usize>();
-        Ok(Self { log, run, records, bytes: bytes + APPEND_BYTES })
+        let bytes = bytes + audit.iter().map(AuditRow::bytes).sum::<usize>();
+        Ok(Self { log, run, records, audit, bytes: bytes + APPEND_BYTES })
     }
 
     fn events(&self) -> usize {
@@ -105,11 +109,19 @@ impl Backlog {
 /// Told when everything of a session is gone.
 pub(super) type Deleted = oneshot::Sender<Result<(), StoreError>>;
 
+/// A session that is to go.
+#[derive(Debug)]
+pub(super) struct Deletion {
+    /// Who deletes it.
+    pub(super) entry: AuditRow,
+    pub(super) deleted: Deleted,
+}
+
 /// One thing to do for a session, in order with the others.
 #[derive(Debug)]
 pub(super) enum Step {
     Append(Prepared, Room),
-    Delete(Deleted),
+    Delete(Deletion),
 }
 
 /// What one commit writes of one session.
@@ -118,7 +130,7 @@ pub(super) struct Share {
     pub(super) session: SessionNumber,
     pub(super) appends: Vec<Prepared>,
     /// Ends the share and the session.
-    pub(super) delete: Option<Deleted>,
+    pub(super) delete: Option<Deletion>,
     pub(super) bytes: usize,
     /// Held until the commit is done.
     rooms: Vec<Room>,
@@ -142,7 +154,7 @@ impl Share {
                     share.appends.push(append);
                     share.rooms.push(room);
                 }
-                Some(Step::Delete(deleted)) => share.delete = Some(deleted),
+                Some(Step::Delete(deletion)) => share.delete = Some(deletion),
                 None => break,
             }
         }

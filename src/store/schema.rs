@@ -31,6 +31,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/2.sql"),
     include_str!("schema/3.sql"),
     include_str!("schema/4.sql"),
+    include_str!("schema/5.sql"),
 ];
 
 /// Tables that start-up reads and that are small enough to be checked whole. The events are not: there may be
@@ -76,6 +77,19 @@ pub enum OpenError {
         /// The file's schema version.
         found: i64,
         /// The newest version that this program knows.
+        known: i64,
+    },
+    /// An older gander wrote it, and this one has not been started on it.
+    #[error(
+        "{} was written by an older gander (schema {found}, this one reads {known}): start this one on it first",
+        .path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// The file's schema version.
+        found: i64,
+        /// The version that this program reads.
         known: i64,
     },
     /// Anything else that the database refused, e.g. a full disk.
@@ -160,6 +174,23 @@ pub(super) fn open_checkpointer(dir: &Path, sync: Synchronous) -> Result<Connect
         Ok(connection)
     });
     opened.map_err(|error| open_error(dir, error))
+}
+
+/// Opens the database beside whoever may use it: for reading only, without a lock, and nothing is made.
+pub(super) fn open_beside(dir: &Path) -> Result<Connection, OpenError> {
+    let path = dir.join(DATABASE);
+    fs::metadata(&path).map_err(|source| OpenError::File { path: path.clone(), source })?;
+    let connection = open_reader(dir)?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let version = || -> rusqlite::Result<(i64, i64)> {
+        Ok((pragma(&connection, "application_id")?, pragma(&connection, "user_version")?))
+    };
+    match version().map_err(|error| open_error(dir, error))? {
+        (APPLICATION_ID, found) if found == known => Ok(connection),
+        (APPLICATION_ID, found) if found > known => Err(OpenError::Newer { path, found, known }),
+        (APPLICATION_ID, found) => Err(OpenError::Older { path, found, known }),
+        _ => Err(OpenError::Foreign { path }),
+    }
 }
 
 /// What an error of the database at opening means.

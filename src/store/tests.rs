@@ -1,6 +1,7 @@
 //! Tests of the whole store, on real files.
 
 mod answers;
+mod audit;
 mod deletion;
 mod failure;
 mod fence;
@@ -20,6 +21,7 @@ use tokio::sync::oneshot;
 
 use super::{SqliteStore, StoreConfig};
 use crate::session::agent::{LaunchSpec, Mode};
+use crate::session::audit::{AuditEntry, By};
 use crate::session::event::{EventBody, EventKind};
 use crate::session::id::{EventId, MessageId, SessionId, SessionNumber, Timestamp, TurnId};
 use crate::session::log::{Append, Change, SessionLog, SessionRecord, Store, StoreError};
@@ -43,6 +45,11 @@ fn fresh() -> (TempDir, Arc<SqliteStore>) {
 /// A moment in whole milliseconds, as it comes back from JSON.
 fn moment() -> Timestamp {
     Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123))
+}
+
+/// Who deletes a session.
+fn deletion() -> AuditEntry {
+    AuditEntry::session_deleted(SessionId::new(), &By::caller("alice"))
 }
 
 fn session_record(owner: &str, state: SessionState) -> SessionRecord {
@@ -108,7 +115,7 @@ impl Writing {
 
     fn appending(&mut self, count: usize, changes: Vec<Change>) -> Append {
         let run = (count > 0).then(|| self.run(count, "piece"));
-        Append { log: self.log.clone(), run, changes }
+        Append { log: self.log.clone(), run, changes, audit: Vec::new() }
     }
 
     /// Queues events and records.

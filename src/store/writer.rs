@@ -14,7 +14,7 @@ use super::call::Call;
 use super::checkpoint::Wal;
 use super::commit::{Written, next_position, write};
 use super::ordered;
-use super::queue::{Backlog, Deleted, Lanes, Prepared, Room, Share, Step};
+use super::queue::{Backlog, Deletion, Lanes, Prepared, Room, Share, Step};
 use super::reader;
 use super::record::{Fault, LAST_ID, may_pass};
 use super::removal::{Removals, STEP_ROWS};
@@ -36,7 +36,7 @@ pub(super) enum Job {
     /// Events and records.
     Append(Prepared, Room),
     /// Everything of a session is to go, behind what is queued for it.
-    Delete(SessionNumber, Deleted),
+    Delete(SessionNumber, Deletion),
     /// Anything else.
     Call(Box<dyn Call>),
     /// Write what is queued, then end.
@@ -164,7 +164,7 @@ impl Writer {
     fn admit(&mut self, job: Job) {
         match job {
             Job::Append(append, room) => self.admit_append(append, room),
-            Job::Delete(session, deleted) => self.admit_delete(session, deleted),
+            Job::Delete(session, deletion) => self.admit_delete(session, deletion),
             Job::Call(call) => self.calls.push(call),
             Job::Close => self.parts.jobs.close(),
         }
@@ -199,15 +199,15 @@ impl Writer {
         }
     }
 
-    fn admit_delete(&mut self, session: SessionNumber, deleted: Deleted) {
+    fn admit_delete(&mut self, session: SessionNumber, deletion: Deletion) {
         match self.progress(session) {
             Ok(Some(_)) => {
                 self.went_on(session, Progress::Going);
-                self.lanes.push(session, Step::Delete(deleted));
+                self.lanes.push(session, Step::Delete(deletion));
             }
             // It is gone; nobody waits when the caller has left.
-            Ok(None) => drop(deleted.send(Ok(()))),
-            Err(error) => drop(deleted.send(Err(Fault::from(error).into()))),
+            Ok(None) => drop(deletion.deleted.send(Ok(()))),
+            Err(error) => drop(deletion.deleted.send(Err(Fault::from(error).into()))),
         }
     }
 
@@ -371,13 +371,13 @@ impl Writer {
         }
         match (committed, share.delete) {
             (_, None) => {}
-            (Ok(()), Some(deleted)) => {
+            (Ok(()), Some(Deletion { deleted, .. })) => {
                 self.sessions.remove(&share.session);
                 self.parts.backlog.forget(share.session);
                 self.removals.push(share.session, deleted);
             }
             // The session stays, takes no more events, and can be deleted again.
-            (Err(error), Some(deleted)) => drop(deleted.send(Err(error.clone()))),
+            (Err(error), Some(deletion)) => drop(deletion.deleted.send(Err(error.clone()))),
         }
     }
 }

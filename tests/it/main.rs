@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails, in its helpers too")]
 
 mod architecture;
+mod audit;
 mod backup;
 mod beats;
 mod callers;

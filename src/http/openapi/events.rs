@@ -85,7 +85,10 @@ fn body(kind: EventKind, event: ObjectBuilder) -> ObjectBuilder {
         }
         EventKind::SessionState => {
             let event = with(event, "state", reference::<SessionState>());
+            let by =
+                "The caller who asked for it, when the session hibernates or its turn is being cancelled.";
             with(event, "reason", described(nullable(Type::String), "Why, for people."))
+                .property("by", described(of_type(Type::String), by))
         }
         EventKind::TurnQueued
         | EventKind::TurnStarted

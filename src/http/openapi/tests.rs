@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind};
 use crate::session::id::{EventId, MessageId, SessionId, Timestamp, TurnId};
 use crate::session::permission::{PermissionKind, PermissionState, PermissionToolCall};
@@ -125,7 +126,9 @@ fn full_body(kind: EventKind) -> EventBody {
         EventKind::SessionCreated | EventKind::SessionUpdated | EventKind::SessionDeleted => {
             EventBody::Session { session: Box::default() }
         }
-        EventKind::SessionState => EventBody::State { state: SessionState::Idle, reason: None },
+        EventKind::SessionState => {
+            EventBody::State { state: SessionState::Idle, reason: None, by: Some(By::caller("alice")) }
+        }
         EventKind::TurnQueued
         | EventKind::TurnStarted
         | EventKind::TurnCompleted
@@ -152,7 +155,7 @@ fn full_body(kind: EventKind) -> EventBody {
         },
         EventKind::PlanUpdated => EventBody::Plan { plan: Plan::default() },
         EventKind::PermissionRequested | EventKind::PermissionResolved => {
-            EventBody::Permission { permission: Box::new(permission()) }
+            EventBody::Permission { permission: Box::new(permission()), by: None }
         }
         EventKind::UsageUpdated => EventBody::Usage { usage: SessionUsage::default() },
         EventKind::CommandsUpdated => EventBody::Commands { commands: Vec::new() },

@@ -15,6 +15,7 @@ use crate::http::HttpSettings;
 use crate::http::host::{ExtensionWish, HostFacts};
 use crate::http::problem::{FieldError, pointer_token};
 use crate::session::agent::{LaunchSpec, Mode, Setting};
+use crate::session::audit::By;
 use crate::session::handle::SessionPatch;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::NewSession;
@@ -113,7 +114,7 @@ impl CreateSession {
     /// The session to make, but for its directory.
     pub(super) fn check(
         self,
-        owner: &str,
+        by: By,
         settings: &HttpSettings,
         host: &dyn HostFacts,
     ) -> Result<NewSession, Faults> {
@@ -147,7 +148,7 @@ impl CreateSession {
             .clone()
             .filter(|_| provider.is_none() || provider == settings.default_provider);
         check.done(NewSession {
-            owner: owner.to_owned(),
+            by,
             title,
             metadata,
             permission_policy,

@@ -11,6 +11,7 @@ use crate::session::agent::{
     AgentCommand, AgentEvent, AgentEvents, AgentExit, LaunchError, LaunchSpec, LaunchedAgent, Notice,
     NoticeLevel,
 };
+use crate::session::audit::By;
 use crate::session::handle::Refusal;
 use crate::session::id::Timestamp;
 use crate::session::state::Step;
@@ -177,17 +178,18 @@ impl SessionActor {
             self.kept_since = Some(Instant::now());
             return Next::GoOn;
         }
-        self.let_go().await
+        self.let_go(None).await
     }
 
     /// Ends the agent of a session that hibernates, and says what else ended with it.
-    pub(super) async fn let_go(&mut self) -> Next {
+    pub(super) async fn let_go(&mut self, by: Option<By>) -> Next {
         let background = match &self.child.agent {
             Some(agent) => agent.background().await,
             None => 0,
         };
         self.end_agent(self.end_grace).await;
         let mut step = Step::new(Timestamp::now());
+        step.by = by;
         if background > 0 {
             let message =
                 format!("{background} processes that tools had left running were ended with the agent");

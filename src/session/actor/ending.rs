@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::storage::Waiting;
 use super::{Child, Finished, Next, SessionActor};
 use crate::session::agent::Unfit;
+use crate::session::audit::{AuditEntry, By};
 use crate::session::handle::Refusal;
 use crate::session::id::Timestamp;
 use crate::session::log::StoreError;
@@ -69,7 +70,7 @@ impl SessionActor {
         self.finish_step(step).await
     }
 
-    pub(super) async fn finish_delete(&mut self, by: &str) -> Result<(), StoreError> {
+    pub(super) async fn finish_delete(&mut self, by: &By) -> Result<(), StoreError> {
         self.end_agent(self.end_grace).await;
         let mut step = Step::new(Timestamp::now());
         self.machine.deleted(&mut step, by);
@@ -81,7 +82,8 @@ impl SessionActor {
         let discarded = self.launcher.discard(self.log.session()).await;
         // The rows go in any case: nobody finds the session any more, so no list may have it. Folders of no session are
         // removed at the next start.
-        self.store.delete_session(self.log.number()).await?;
+        let entry = AuditEntry::session_deleted(self.log.session(), by);
+        self.store.delete_session(self.log.number(), entry).await?;
         discarded.map_err(StoreError::failed)
     }
 

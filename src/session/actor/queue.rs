@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::{Next, SessionActor};
 use crate::session::agent::BoxFuture;
+use crate::session::audit::By;
 use crate::session::handle::{Refusal, Reply};
 use crate::session::id::{Timestamp, TurnId};
 use crate::session::log::StoreError;
@@ -56,7 +57,7 @@ impl SessionActor {
     /// Takes a prompt: begins its turn, or queues it when that is wanted and the turn cannot begin now.
     pub(super) async fn prompted(
         &mut self,
-        by: String,
+        by: By,
         prompt: Prompt,
         when_busy: WhenBusy,
         reply: Reply<Turn>,
@@ -148,7 +149,7 @@ impl SessionActor {
     pub(super) async fn cancel_queued(
         &mut self,
         step: &mut Step,
-        by: String,
+        by: By,
         turn: TurnId,
     ) -> Result<Turn, Refusal> {
         let turn = self.store.turn(self.log.number(), turn).await?;

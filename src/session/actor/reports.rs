@@ -3,6 +3,7 @@
 use tokio::sync::mpsc;
 
 use crate::session::agent::{AgentFailure, LaunchError, LaunchedAgent, Mode, Notice, SteerFailure, Unfit};
+use crate::session::audit::By;
 use crate::session::handle::{Refusal, Reply, SessionPatch};
 use crate::session::id::MessageId;
 use crate::session::snapshot::Snapshot;
@@ -15,7 +16,7 @@ pub(super) enum Finished {
     Mode { mode: Mode, result: ModeSet },
     /// The agent has taken new settings, with this mode if any, or not.
     Patch {
-        by: String,
+        by: By,
         patch: SessionPatch,
         agent_mode: Option<Mode>,
         reply: Reply<Snapshot>,

@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 use super::{Finished, ModeSet, Next, SessionActor};
 use crate::session::agent::settings::{check_choice, check_set};
 use crate::session::agent::{Agent, AgentCommand, AgentFailure, ConfigOption, Mode, Notice, Setting};
+use crate::session::audit::By;
 use crate::session::handle::{Refusal, Reply, SessionPatch};
 use crate::session::id::Timestamp;
 use crate::session::snapshot::Snapshot;
@@ -13,12 +14,7 @@ use crate::session::turn::TurnErrorClass;
 
 impl SessionActor {
     /// Begins a change that takes the agent; wakes it first when none runs.
-    pub(super) async fn begin_patch(
-        &mut self,
-        by: String,
-        patch: SessionPatch,
-        reply: Reply<Snapshot>,
-    ) -> Next {
+    pub(super) async fn begin_patch(&mut self, by: By, patch: SessionPatch, reply: Reply<Snapshot>) -> Next {
         let begun = self.take_place().await.and_then(|()| self.machine.begin_patch(Timestamp::now()));
         if let Err(refusal) = begun {
             let _ = reply.send(Err(refusal));
@@ -35,7 +31,7 @@ impl SessionActor {
     }
 
     /// Asks the agent for new settings in a task of its own, which reports.
-    pub(super) fn change_settings(&mut self, by: String, patch: SessionPatch, reply: Reply<Snapshot>) {
+    pub(super) fn change_settings(&mut self, by: By, patch: SessionPatch, reply: Reply<Snapshot>) {
         let Some(agent) = self.child.agent.clone() else {
             self.machine.end_patch();
             let _ = reply.send(Err(Refusal::Failed("its agent is gone".into())));
@@ -55,7 +51,7 @@ impl SessionActor {
 
     pub(super) async fn patched(
         &mut self,
-        by: String,
+        by: By,
         patch: &SessionPatch,
         agent_mode: Option<Mode>,
         reply: Reply<Snapshot>,

@@ -4,13 +4,14 @@ use tokio::sync::oneshot;
 
 use super::{Finished, Next, SessionActor};
 use crate::session::agent::{AgentCommand, SteerFailure};
+use crate::session::audit::By;
 use crate::session::handle::{Refusal, Reply};
 use crate::session::id::{MessageId, TurnId};
 use crate::session::turn::{Prompt, TurnErrorClass};
 
 impl SessionActor {
     /// Asks the agent to take words for the running turn, in a task of its own, which reports.
-    pub(super) fn steer(&mut self, by: String, turn: TurnId, prompt: Prompt, reply: Reply<()>) -> Next {
+    pub(super) fn steer(&mut self, by: By, turn: TurnId, prompt: Prompt, reply: Reply<()>) -> Next {
         let trouble = self.store.trouble().borrow().clone();
         if let Some(error) = trouble {
             // What could not be told of must not be done.

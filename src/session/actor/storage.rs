@@ -6,6 +6,7 @@
 
 use super::queue::Admission;
 use super::{Next, SessionActor, sleep_until};
+use crate::session::audit::{By, entry_of};
 use crate::session::handle::{Command, Refusal, Reply};
 use crate::session::id::{EventId, Timestamp, TurnId};
 use crate::session::log::{Append, StoreError, StoreFuture};
@@ -28,14 +29,16 @@ impl SessionActor {
         let changes = self.machine.settle(step);
         let last = self.machine.snapshot().last_event_id;
         let mut run = RunBuilder::new(EventId(last.0 + 1 - step.events.len() as u64));
+        let (session, mut audit) = (self.log.session(), Vec::new());
         for (kind, turn, body) in step.events.drain(..) {
+            audit.extend(entry_of(session, step.now, kind, turn, &body));
             run.push(self.log.session(), turn, step.now, kind, &body).map_err(StoreError::failed)?;
         }
         let run = run.finish().map_err(StoreError::failed)?;
         if run.is_none() && changes.is_empty() {
             return Ok(());
         }
-        let append = self.store.append(Append { log: self.log.clone(), run, changes });
+        let append = self.store.append(Append { log: self.log.clone(), run, changes, audit });
         self.wait_for_store(append, Waiting::ForRoom).await
     }
 
@@ -92,7 +95,7 @@ impl SessionActor {
     /// caller is told that it was not begun, so it must not run later.
     pub(super) async fn begin_turn(
         &mut self,
-        by: String,
+        by: By,
         prompt: Prompt,
         admission: Admission,
         reply: Reply<Turn>,

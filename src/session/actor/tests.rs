@@ -22,7 +22,7 @@ async fn until(session: &SessionHandle, state: SessionState) {
 }
 
 async fn prompt(session: &SessionHandle) -> Result<Turn, Refusal> {
-    session.prompt("alice", Prompt::Text("go".into()), WhenBusy::Reject).await
+    session.prompt(&"alice".into(), Prompt::Text("go".into()), WhenBusy::Reject).await
 }
 
 fn title(text: &str) -> SessionPatch {
@@ -39,7 +39,7 @@ async fn begin_to_change_mode(
     agent: &mut doubles::RunningAgent,
 ) -> (tokio::task::JoinHandle<Result<Snapshot, Refusal>>, AgentCommand) {
     let patching = session.clone();
-    let changed = session.tasks.spawn(async move { patching.patch("alice", mode(Mode::Chat)).await });
+    let changed = session.tasks.spawn(async move { patching.patch(&"alice".into(), mode(Mode::Chat)).await });
     let asked = agent.commands.recv().await.unwrap();
     assert!(matches!(asked, AgentCommand::SetMode { mode: Mode::Chat, .. }));
     (changed, asked)
@@ -66,7 +66,7 @@ async fn a_session_whose_launcher_panics_can_be_deleted_meanwhile() {
     let launch = world.launch().await;
     let cancel = launch.cancel.clone();
     let deleting = session.clone();
-    let deleted = session.tasks.spawn(async move { deleting.delete("alice").await });
+    let deleted = session.tasks.spawn(async move { deleting.delete(&"alice".into()).await });
     cancel.cancelled().await;
     drop(launch);
     deleted.await.unwrap().unwrap();
@@ -81,7 +81,7 @@ async fn an_agent_that_does_not_heed_a_cancel_is_ended_and_its_last_words_open_n
     // While the actor waits for the store, the agent begins a call that nobody will hear the end of.
     world.store.set(Commits::OnDemand);
     let cancelling = session.clone();
-    let cancelled = session.tasks.spawn(async move { cancelling.cancel("alice", turn.id).await });
+    let cancelled = session.tasks.spawn(async move { cancelling.cancel(&"alice".into(), turn.id).await });
     world.store.something_waits().await;
     agent.says(AgentEvent::ToolCallStarted(ToolCall { id: "late".into(), ..ToolCall::default() })).await;
     world.store.commit();
@@ -105,12 +105,12 @@ async fn a_change_that_takes_no_agent_does_not_end_one_that_does() {
     let mut world = World::new(|_| {}).await;
     let (session, mut agent) = world.ready().await;
     let (changed, asked) = begin_to_change_mode(&session, &mut agent).await;
-    session.patch("alice", title("x")).await.unwrap();
-    assert!(matches!(session.patch("alice", mode(Mode::Auto)).await, Err(Refusal::Busy(_))));
+    session.patch(&"alice".into(), title("x")).await.unwrap();
+    assert!(matches!(session.patch(&"alice".into(), mode(Mode::Auto)).await, Err(Refusal::Busy(_))));
     let AgentCommand::SetMode { done, .. } = asked else { unreachable!() };
     done.send(Ok(())).unwrap();
     assert_eq!(changed.await.unwrap().unwrap().mode, Mode::Chat);
-    session.patch("alice", title("y")).await.unwrap();
+    session.patch(&"alice".into(), title("y")).await.unwrap();
     prompt(&session).await.unwrap();
 }
 
@@ -122,7 +122,7 @@ async fn what_is_refused_takes_no_place() {
     agent.exits().await;
     until(&session, SessionState::Hibernated).await;
     assert!(matches!(prompt(&session).await, Err(Refusal::Busy(_))));
-    assert!(matches!(session.patch("alice", mode(Mode::Auto)).await, Err(Refusal::Busy(_))));
+    assert!(matches!(session.patch(&"alice".into(), mode(Mode::Auto)).await, Err(Refusal::Busy(_))));
     world.ready().await;
     drop(asked);
     assert!(matches!(changed.await.unwrap(), Err(Refusal::SettingRefused { setting: Setting::Mode, .. })));
@@ -146,7 +146,7 @@ async fn without_an_idle_agent_there_is_no_place() {
     prompt(&session).await.unwrap();
     assert!(matches!(world.create().await, Err(CreateError::AtCapacity(_))));
     // A start that fails gives its place back.
-    session.delete("alice").await.unwrap();
+    session.delete(&"alice".into()).await.unwrap();
     let failing = world.create().await.unwrap();
     world.launch().await.fail();
     failing.started().await.unwrap().unwrap_err();
@@ -157,14 +157,15 @@ async fn without_an_idle_agent_there_is_no_place() {
 async fn no_more_agents_are_started_at_once_than_may_be() {
     let mut world = World::new(|settings| settings.max_starting = 1).await;
     let (hibernated, _agent) = world.ready().await;
-    hibernated.hibernate().await.unwrap();
+    hibernated.hibernate(&"alice".into()).await.unwrap();
     let _starting = world.create().await.unwrap();
     let launch = world.launch().await;
     assert!(
         matches!(world.create().await, Err(CreateError::AtCapacity(why)) if why.contains("max_starting"))
     );
     assert!(matches!(prompt(&hibernated).await, Err(Refusal::AtCapacity(_))));
-    let queued = hibernated.prompt("alice", Prompt::Text("go".into()), WhenBusy::Queue).await.unwrap();
+    let queued =
+        hibernated.prompt(&"alice".into(), Prompt::Text("go".into()), WhenBusy::Queue).await.unwrap();
     assert_eq!(queued.state, TurnState::Queued);
     assert!(world.launches.is_empty());
     // A start that fails gives its place back as well.
@@ -182,7 +183,7 @@ async fn a_session_whose_log_broke_has_no_agent_and_is_not_idle() {
     let (session, agent) = world.ready().await;
     assert!(session.idle_since().is_some());
     world.store.set(Commits::Fail);
-    assert!(matches!(session.patch("alice", title("x")).await, Err(Refusal::Store(_))));
+    assert!(matches!(session.patch(&"alice".into(), title("x")).await, Err(Refusal::Store(_))));
     agent.ended.cancelled().await;
     assert!(session.idle_since().is_none(), "it would be let go again and again");
 }
@@ -193,7 +194,7 @@ async fn an_agent_whose_start_is_told_after_the_log_broke_is_ended() {
     let session = world.create().await.unwrap();
     let launch = world.launch().await;
     world.store.set(Commits::Fail);
-    assert!(matches!(session.patch("alice", title("x")).await, Err(Refusal::Store(_))));
+    assert!(matches!(session.patch(&"alice".into(), title("x")).await, Err(Refusal::Store(_))));
     launch.cancel.cancelled().await;
     // It was ready at that moment.
     let agent = launch.succeed();
@@ -228,7 +229,7 @@ async fn a_deletion_that_the_store_refuses_still_ends_the_agent() {
     let mut world = World::new(|_| {}).await;
     let (session, agent) = world.ready().await;
     world.store.set(Commits::Refused);
-    assert!(matches!(session.delete("alice").await, Err(Refusal::Store(_))));
+    assert!(matches!(session.delete(&"alice".into()).await, Err(Refusal::Store(_))));
     assert!(agent.ended.is_cancelled());
     assert!(session.log().head().closed, "a subscriber would wait for ever");
 }
@@ -259,10 +260,10 @@ async fn an_idle_agent_is_let_go_once_nothing_runs_in_its_background() {
 async fn a_change_that_waits_for_a_start_is_answered_however_that_goes() {
     let mut world = World::new(|_| {}).await;
     let (session, _) = world.ready().await;
-    session.hibernate().await.unwrap();
+    session.hibernate(&"alice".into()).await.unwrap();
     let change = |session: &SessionHandle| {
         let waiting = session.clone();
-        session.tasks.spawn(async move { waiting.patch("alice", mode(Mode::Chat)).await })
+        session.tasks.spawn(async move { waiting.patch(&"alice".into(), mode(Mode::Chat)).await })
     };
     let failing = change(&session);
     world.launch().await.fail();
@@ -274,7 +275,7 @@ async fn a_change_that_waits_for_a_start_is_answered_however_that_goes() {
     assert_eq!(changing.await.unwrap().unwrap().mode, Mode::Chat);
     let deleted = change(&session);
     let asked = agent.commands.recv().await.unwrap();
-    session.delete("alice").await.unwrap();
+    session.delete(&"alice".into()).await.unwrap();
     // As an agent's end answers all that was asked of it.
     drop(asked);
     assert!(matches!(deleted.await.unwrap(), Err(Refusal::SessionGone)));

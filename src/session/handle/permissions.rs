@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Command, Refusal, Reply, SessionHandle};
+use crate::session::audit::By;
 use crate::session::id::{GrantId, PermissionId};
 use crate::session::permission::{Answer, Explanation, Permission, PermissionGrant, PermissionState};
 
@@ -20,10 +21,10 @@ pub struct AskedCall {
 /// What can be asked about a session's permission requests.
 #[derive(Debug)]
 pub(in crate::session) enum PermissionCommand {
-    Answer { by: String, permission: PermissionId, answer: Answer, reply: Reply<Permission> },
+    Answer { by: By, permission: PermissionId, answer: Answer, reply: Reply<Permission> },
     Explain { call: AskedCall, reply: Reply<Explanation> },
     Grants { reply: Reply<Vec<PermissionGrant>> },
-    Revoke { by: String, grant: Option<GrantId>, reply: Reply<()> },
+    Revoke { by: By, grant: Option<GrantId>, reply: Reply<()> },
 }
 
 impl PermissionCommand {
@@ -42,19 +43,14 @@ impl SessionHandle {
     /// Answers a permission request. The same decision again is not refused.
     pub async fn answer(
         &self,
-        by: &str,
+        by: &By,
         permission: PermissionId,
         answer: Answer,
     ) -> Result<Permission, Refusal> {
         let (decision, scope) = (answer.decision, answer.scope);
         match self
             .ask(|reply| {
-                Command::Permission(PermissionCommand::Answer {
-                    by: by.to_owned(),
-                    permission,
-                    answer,
-                    reply,
-                })
+                Command::Permission(PermissionCommand::Answer { by: by.clone(), permission, answer, reply })
             })
             .await
         {
@@ -85,8 +81,8 @@ impl SessionHandle {
     }
 
     /// Takes remembered answers back: one, or all.
-    pub async fn revoke(&self, by: &str, grant: Option<GrantId>) -> Result<(), Refusal> {
-        self.ask(|reply| Command::Permission(PermissionCommand::Revoke { by: by.to_owned(), grant, reply }))
+    pub async fn revoke(&self, by: &By, grant: Option<GrantId>) -> Result<(), Refusal> {
+        self.ask(|reply| Command::Permission(PermissionCommand::Revoke { by: by.clone(), grant, reply }))
             .await
     }
 

@@ -90,7 +90,7 @@ impl Registry {
             }?;
             asked.insert(idle.id());
             // It may refuse, being busy meanwhile, or another may be faster with the place: then the next one.
-            if let Err(refusal) = idle.hibernate().await {
+            if let Err(refusal) = idle.make_room().await {
                 tracing::debug!(%refusal, "an idle agent was not let go");
             }
         }

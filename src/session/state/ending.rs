@@ -3,6 +3,7 @@
 use super::stopping::Stop;
 use super::{Machine, Phase, Step};
 use crate::session::agent::Unfit;
+use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind};
 use crate::session::permission::DecidedBy;
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
@@ -71,7 +72,7 @@ impl Machine {
     }
 
     /// A turn's last event, and its record.
-    pub(super) fn tell_end(&mut self, step: &mut Step, mut turn: Turn, by: Option<String>) -> Turn {
+    pub(super) fn tell_end(&mut self, step: &mut Step, mut turn: Turn, by: Option<By>) -> Turn {
         turn.ended_at = Some(step.now);
         turn.last_event_id = Some(self.record.snapshot.last_event_id.next());
         let kind = match turn.state {

@@ -3,10 +3,12 @@
 use super::stopping::Stop;
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, ConfigOption};
+use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind, SessionChange};
-use crate::session::handle::{Refusal, SessionPatch};
+use crate::session::handle::{Choices, Refusal, SessionPatch};
 use crate::session::id::{Timestamp, TurnId};
 use crate::session::permission::DecidedBy;
+use crate::session::snapshot::Snapshot;
 use crate::session::tool_call::ToolCallStatus;
 use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
 
@@ -25,7 +27,7 @@ impl Machine {
         &mut self,
         step: &mut Step,
         id: TurnId,
-        by: String,
+        by: By,
         prompt: Prompt,
     ) -> Result<Turn, Refusal> {
         self.refuse_prompt(step.now)?;
@@ -61,7 +63,7 @@ impl Machine {
     }
 
     /// Begins a turn, `told` in its event: the agent gets the prompt now, or when there is one.
-    pub(super) fn begin(&mut self, step: &mut Step, turn: Turn, told: Turn, by: Option<String>) {
+    pub(super) fn begin(&mut self, step: &mut Step, turn: Turn, told: Turn, by: Option<By>) {
         let content = turn.prompt.clone().map(Prompt::into_blocks).unwrap_or_default();
         let command = AgentCommand::Prompt { turn: turn.id, content };
         step.put_turn(turn.clone());
@@ -115,7 +117,7 @@ impl Machine {
     pub(in crate::session) fn apply_patch(
         &mut self,
         step: &mut Step,
-        by: String,
+        by: By,
         patch: &SessionPatch,
     ) -> Result<(), Refusal> {
         if self.phase == Phase::Deleting {
@@ -186,6 +188,15 @@ impl Machine {
         Some(value)
     }
 
+    /// The snapshot for a caller.
+    pub(in crate::session) fn snapshot_with(&self, choices: Choices) -> Snapshot {
+        let mut snapshot = self.record.snapshot.clone();
+        if choices == Choices::All && !self.all_options.is_empty() {
+            snapshot.config_options.clone_from(&self.all_options);
+        }
+        snapshot
+    }
+
     /// The agent's settings as they are: what a failed change goes back to.
     pub(in crate::session) fn settings(&self) -> Settings {
         Settings {
@@ -195,13 +206,14 @@ impl Machine {
     }
 
     /// Begins to delete the session: closes what is open. Nothing but [`Machine::deleted`] follows.
-    pub(in crate::session) fn begin_delete(&mut self, step: &mut Step, by: &str) -> Result<(), Refusal> {
+    pub(in crate::session) fn begin_delete(&mut self, step: &mut Step, by: &By) -> Result<(), Refusal> {
         if self.phase == Phase::Deleting {
             return Err(Refusal::Busy("it is being deleted"));
         }
         self.phase = Phase::Deleting;
         self.record.deleting = true;
-        self.stop = self.current_turn().map(|_| Stop::Cancelled { by: by.to_owned() });
+        self.record.deleted_by = Some(by.who());
+        self.stop = self.current_turn().map(|_| Stop::Cancelled { by: by.clone() });
         self.end_stopped_turn(step);
         self.close_tool_calls(step, ToolCallStatus::Cancelled);
         self.cancel_all_queued(step, by);
@@ -209,11 +221,17 @@ impl Machine {
         Ok(())
     }
 
+    /// Who began to delete it; of a deletion that an earlier version began, its owner.
+    pub(in crate::session) fn deleted_by(&self) -> By {
+        let owner = || By::caller(&self.record.snapshot.owner);
+        self.record.deleted_by.as_deref().map_or_else(owner, By::of_who)
+    }
+
     /// The agent is gone and the data is about to be: the last event.
-    pub(in crate::session) fn deleted(&mut self, step: &mut Step, by: &str) {
+    pub(in crate::session) fn deleted(&mut self, step: &mut Step, by: &By) {
         let session = SessionChange {
             id: Some(self.record.snapshot.id),
-            by: Some(by.to_owned()),
+            by: Some(by.clone()),
             ..SessionChange::default()
         };
         self.push(step, EventKind::SessionDeleted, EventBody::Session { session: Box::new(session) });

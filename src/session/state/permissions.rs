@@ -8,6 +8,7 @@ use super::{Machine, Step};
 use crate::session::agent::{
     AgentCommand, AgentOption, AgentPermissionRequest, Notice, NoticeLevel, PermissionReply, ReplyToken,
 };
+use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::handle::Refusal;
 use crate::session::id::{GrantId, PermissionId};
@@ -112,7 +113,7 @@ impl Machine {
         self.push(
             step,
             EventKind::PermissionRequested,
-            EventBody::Permission { permission: Box::new(permission) },
+            EventBody::Permission { permission: Box::new(permission), by: None },
         );
         let decision = match verdict.action {
             Action::Ask => return,
@@ -139,7 +140,7 @@ impl Machine {
     pub(in crate::session) fn answer(
         &mut self,
         step: &mut Step,
-        by: String,
+        by: By,
         id: PermissionId,
         answer: Answer,
     ) -> Result<Permission, Refusal> {
@@ -153,9 +154,15 @@ impl Machine {
                 return Err(Refusal::OptionNotOffered);
             }
         }
-        let outcome =
-            Outcome { decision, scope, by: DecidedBy::Caller(by.clone()), rule: None, reason, at: step.now };
-        let resolved = self.resolve(step, id, PermissionState::Resolved, outcome);
+        let outcome = Outcome {
+            decision,
+            scope,
+            by: DecidedBy::Caller(by.name().to_owned()),
+            rule: None,
+            reason,
+            at: step.now,
+        };
+        let resolved = self.resolve_by(step, id, PermissionState::Resolved, outcome, Some(&by));
         let resolved = resolved.ok_or(Refusal::PermissionNotFound)?;
         if let Some(grant) = grant {
             self.record.grants.push(PermissionGrant {
@@ -163,7 +170,7 @@ impl Machine {
                 name: grant.words(),
                 grant,
                 permission_id: id,
-                by: by.clone(),
+                by: by.name().to_owned(),
                 granted_at: step.now,
             });
             self.tell_grants(step, by);
@@ -180,7 +187,7 @@ impl Machine {
     pub(in crate::session) fn revoke(
         &mut self,
         step: &mut Step,
-        by: String,
+        by: By,
         grant: Option<GrantId>,
     ) -> Result<(), Refusal> {
         let before = self.record.grants.len();
@@ -193,7 +200,7 @@ impl Machine {
         Ok(())
     }
 
-    fn tell_grants(&mut self, step: &mut Step, by: String) {
+    fn tell_grants(&mut self, step: &mut Step, by: By) {
         let grants = Some(self.record.grants.clone());
         self.push_change(
             step,
@@ -239,13 +246,19 @@ impl Machine {
         }
     }
 
+    /// Decides a pending permission, which nobody has answered.
+    fn resolve(&mut self, step: &mut Step, id: PermissionId, state: PermissionState, outcome: Outcome) {
+        self.resolve_by(step, id, state, outcome, None);
+    }
+
     /// Decides a pending permission: told, written, and the agent answered. `None` when it is not pending.
-    fn resolve(
+    fn resolve_by(
         &mut self,
         step: &mut Step,
         id: PermissionId,
         state: PermissionState,
         outcome: Outcome,
+        by: Option<&By>,
     ) -> Option<Permission> {
         let pending = &mut self.record.snapshot.pending_permissions;
         let index = pending.iter().position(|permission| permission.id == id)?;
@@ -269,7 +282,7 @@ impl Machine {
             step,
             EventKind::PermissionResolved,
             Some(permission.turn_id),
-            EventBody::Permission { permission: Box::new(permission.clone()) },
+            EventBody::Permission { permission: Box::new(permission.clone()), by: by.cloned() },
         );
         step.put_permission(permission.clone());
         step.session_changed = true;

@@ -4,6 +4,7 @@
 //! whoever begins or ends a queued turn gives it back whole, as it is in the store.
 
 use super::{Machine, Phase, Step};
+use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind};
 use crate::session::handle::Refusal;
 use crate::session::id::TurnId;
@@ -15,7 +16,7 @@ impl Machine {
         &mut self,
         step: &mut Step,
         id: TurnId,
-        by: String,
+        by: By,
         prompt: Prompt,
     ) -> Result<Turn, Refusal> {
         if self.phase == Phase::Deleting {
@@ -71,19 +72,19 @@ impl Machine {
     }
 
     /// Cancels a queued turn, which is given whole: it ends at once.
-    pub(in crate::session) fn cancel_queued(&mut self, step: &mut Step, by: String, turn: Turn) -> Turn {
+    pub(in crate::session) fn cancel_queued(&mut self, step: &mut Step, by: By, turn: Turn) -> Turn {
         self.end_queued(step, cancelled(turn), Some(by))
     }
 
     /// Cancels all of them, since their session goes, and their records with it.
-    pub(super) fn cancel_all_queued(&mut self, step: &mut Step, by: &str) {
+    pub(super) fn cancel_all_queued(&mut self, step: &mut Step, by: &By) {
         for turn in self.record.snapshot.queued_turns.clone() {
-            self.cancel_queued(step, by.to_owned(), turn);
+            self.cancel_queued(step, by.clone(), turn);
         }
     }
 
     /// The only way out of the queue but to begin.
-    pub(in crate::session) fn end_queued(&mut self, step: &mut Step, turn: Turn, by: Option<String>) -> Turn {
+    pub(in crate::session) fn end_queued(&mut self, step: &mut Step, turn: Turn, by: Option<By>) -> Turn {
         self.record.snapshot.queued_turns.retain(|queued| queued.id != turn.id);
         self.tell_end(step, turn, by)
     }

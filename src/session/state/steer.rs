@@ -6,6 +6,7 @@
 
 use super::{Machine, Phase, Step};
 use crate::session::agent::{Notice, NoticeLevel};
+use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind};
 use crate::session::handle::Refusal;
 use crate::session::id::{MessageId, TurnId};
@@ -20,7 +21,7 @@ const WAITING_STEERS: usize = 64;
 pub(super) struct Asked {
     message: MessageId,
     turn: TurnId,
-    by: String,
+    by: By,
     prompt: Prompt,
 }
 
@@ -30,7 +31,7 @@ impl Machine {
         &mut self,
         turn: TurnId,
         message: MessageId,
-        by: String,
+        by: By,
         prompt: Prompt,
     ) -> Result<(), Refusal> {
         if self.current_turn() != Some(turn) || self.is_stopping() {

@@ -1,6 +1,7 @@
 //! What one input of the machine leads to.
 
 use crate::session::agent::{AgentCommand, Mode};
+use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind};
 use crate::session::id::{Timestamp, TurnId};
 use crate::session::permission::Permission;
@@ -17,6 +18,8 @@ pub(in crate::session) struct Step {
     pub(super) turns: Vec<Turn>,
     pub(super) permissions: Vec<Permission>,
     pub(super) session_changed: bool,
+    /// Who asked for the state that the session comes to.
+    pub(in crate::session) by: Option<By>,
     /// An agent is to be started when the events are committed.
     pub(in crate::session) start_agent: bool,
     /// The agent is to be set to this mode when the events are committed; its prompt waits for that.
@@ -33,6 +36,7 @@ impl Step {
             turns: Vec::new(),
             permissions: Vec::new(),
             session_changed: false,
+            by: None,
             start_agent: false,
             set_mode: None,
             commands: Vec::new(),

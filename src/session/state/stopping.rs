@@ -6,6 +6,7 @@
 
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, Notice, NoticeLevel};
+use crate::session::audit::By;
 use crate::session::handle::Refusal;
 use crate::session::id::TurnId;
 use crate::session::permission::DecidedBy;
@@ -16,7 +17,7 @@ use crate::session::turn::{Turn, TurnError, TurnErrorClass, TurnState};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// A caller cancelled it.
-    Cancelled { by: String },
+    Cancelled { by: By },
     /// It takes longer than a turn may.
     Deadline,
 }
@@ -31,7 +32,7 @@ impl Machine {
     pub(in crate::session) fn cancel(
         &mut self,
         step: &mut Step,
-        by: String,
+        by: By,
         turn: TurnId,
     ) -> Result<Turn, Refusal> {
         let Some(current) = self.record.snapshot.current_turn.clone().filter(|current| current.id == turn)
@@ -40,7 +41,10 @@ impl Machine {
             return Err(Refusal::TurnNotRunning);
         };
         match self.stop {
-            None => self.begin_stop(step, Stop::Cancelled { by }),
+            None => {
+                step.by = Some(by.clone());
+                self.begin_stop(step, Stop::Cancelled { by });
+            }
             // The agent has heard of it; the caller gets the end that was asked for.
             Some(Stop::Deadline) => self.stop = Some(Stop::Cancelled { by }),
             Some(Stop::Cancelled { .. }) => {}

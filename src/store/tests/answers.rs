@@ -93,7 +93,7 @@ async fn what_an_answer_says_of_a_session_goes_with_it_and_that_it_was_given_sta
     }
     // This one is answered only when its session is gone.
     store.begin_answer([4; 32], BODY, now).await.unwrap();
-    store.delete_session(gone.log.number()).await.unwrap();
+    store.delete_session(gone.log.number(), deletion()).await.unwrap();
     store.finish_answer([4; 32], about[0], answer()).await.unwrap();
 
     let empty = StoredAnswer { body: Vec::new(), ..answer() };

@@ -26,7 +26,7 @@ async fn everything_of_a_deleted_session_goes_and_the_file_gets_smaller() {
     let mut kept = with_turns(&store, 1).await;
     let session = with_turns(&store, 10).await;
     // The deletion waits for what is queued before it.
-    store.delete_session(session.log.number()).await.unwrap();
+    store.delete_session(session.log.number(), deletion()).await.unwrap();
     assert_eq!(session.log.head().committed, EventId(10_000));
 
     assert!(session.stored(1000).await.is_empty());
@@ -72,7 +72,7 @@ async fn a_removal_goes_in_steps_with_other_commits_in_between() {
     session.committed().await.unwrap();
     let number = session.log.number();
     let writer = hold_writer(&store).await;
-    let mut deleting = store.delete_session(number);
+    let mut deleting = store.delete_session(number, deletion());
     assert!(queue_now(&mut deleting).is_none());
     let (seen, lefts) = std::sync::mpsc::channel();
     let observer = Observer { session: number, jobs: store.jobs.clone(), seen };
@@ -107,11 +107,11 @@ async fn what_a_deleted_session_said_is_not_left_in_the_file() {
             let turn = Turn { prompt: Some(Prompt::Text(text.into())), ..turn };
             let run = Some(writing.run(3, text));
             let changes = vec![Change::Turn(Box::new(turn))];
-            store.append(Append { log: writing.log.clone(), run, changes }).await.unwrap();
+            store.append(Append { log: writing.log.clone(), run, changes, audit: Vec::new() }).await.unwrap();
             writing.committed().await.unwrap();
         }
     }
-    store.delete_session(session.log.number()).await.unwrap();
+    store.delete_session(session.log.number(), deletion()).await.unwrap();
     // Also from the write-ahead log, without waiting for others to write over it.
     let has = |text: &[u8]| {
         let holds =
@@ -134,13 +134,13 @@ async fn nothing_is_written_for_a_deleted_session() {
     let mut session = with_turns(&store, 1).await;
     let number = session.log.number();
     let turn = turn_of(session.log.session(), TurnState::Running);
-    let deleting = store.delete_session(number);
+    let deleting = store.delete_session(number, deletion());
     deleting.await.unwrap();
     session.append(1, vec![Change::Turn(Box::new(turn.clone()))]).await.unwrap();
     session.log.watch().wait_for(|head| head.failed).await.unwrap();
     assert_eq!(count(&store, ROWS).await, 0);
     assert_eq!(store.turn(number, turn.id).await.unwrap(), None);
-    store.delete_session(number).await.unwrap();
+    store.delete_session(number, deletion()).await.unwrap();
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn numbers_and_positions_are_never_given_twice() {
     let before = positions(&store).await.iter().map(|row| row.0 + row.3).max().unwrap();
     assert_eq!(before, 3001);
     for number in [last.log.number(), first.log.number()] {
-        store.delete_session(number).await.unwrap();
+        store.delete_session(number, deletion()).await.unwrap();
     }
     assert_eq!(count(&store, ROWS).await, 0);
     store.close().await;

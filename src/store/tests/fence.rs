@@ -62,7 +62,7 @@ async fn ids_go_on_far_behind_what_may_have_been_told() {
     assert_eq!(session.stored(1_000_000).await.len(), 2);
 
     // Nothing of it is left when the session is deleted.
-    store.delete_session(session.log.number()).await.unwrap();
+    store.delete_session(session.log.number(), deletion()).await.unwrap();
     assert_eq!(count(&store, "SELECT count(*) FROM lost ").await, 0);
 }
 

@@ -45,7 +45,7 @@ async fn what_finds_no_room_waits_until_a_deletion_makes_some() {
     assert_eq!(other.log.head().committed, EventId(3));
     assert!(!other.log.head().failed);
 
-    store.delete_session(large.log.number()).await.unwrap();
+    store.delete_session(large.log.number(), deletion()).await.unwrap();
     assert!(large.log.head().failed, "it was deleted with what waited for room");
     other.committed().await.unwrap();
     finishing.await.unwrap();
@@ -89,7 +89,7 @@ async fn a_deletion_among_what_waits_goes_first() {
     for _ in 0..5 {
         large.append(1900, Vec::new()).await.unwrap();
     }
-    let mut deleting = store.delete_session(large.log.number());
+    let mut deleting = store.delete_session(large.log.number(), deletion());
     assert!(queue_now(&mut deleting).is_none());
     drop(writer);
     deleting.await.unwrap();

@@ -160,7 +160,7 @@ async fn permissions_are_listed_of_one_session_and_of_all_of_an_owner() {
     assert_eq!(found.as_ref(), Some(&permissions[0]));
     assert_eq!(store.permission(numbers[1], permissions[0].id).await.unwrap(), None);
 
-    store.delete_session(numbers[0]).await.unwrap();
+    store.delete_session(numbers[0], deletion()).await.unwrap();
     assert_eq!(ids(alice(), None, None, 9).await, [3, 2]);
     assert_eq!(count(&store, "SELECT count(*) FROM permissions").await, 4);
 }
@@ -181,7 +181,10 @@ async fn messages_are_made_of_their_events_only() {
         .map(|frame| (frame.id, Box::from(frame.json())))
         .collect();
     let all = run.clone();
-    store.append(Append { log: session.log.clone(), run: Some(run), changes: Vec::new() }).await.unwrap();
+    store
+        .append(Append { log: session.log.clone(), run: Some(run), changes: Vec::new(), audit: Vec::new() })
+        .await
+        .unwrap();
     session.log.wait_committed(all.last()).await.unwrap();
 
     let number = session.log.number();

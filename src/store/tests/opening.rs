@@ -40,7 +40,7 @@ async fn the_file_is_set_up_as_measured() {
     for (name, value) in [
         ("page_size", 4096),
         ("auto_vacuum", 2),
-        ("user_version", 4),
+        ("user_version", 5),
         ("wal_autocheckpoint", 0),
         ("synchronous", 1),
     ] {
@@ -127,7 +127,7 @@ async fn a_newer_ganders_database_is_refused() {
     connection.pragma_update(None, "user_version", 99).unwrap();
     drop(connection);
     let error = try_open(dir.path()).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 4, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 5, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn a_database_of_the_first_version_opens_with_all_it_holds() {
     let path = dir.path().join("gander.db");
     Connection::open(&path).unwrap().execute_batch(include_str!("version_1.sql")).unwrap();
     let store = open(dir.path());
-    assert_eq!(count(&store, "SELECT user_version FROM pragma_user_version").await, 4);
+    assert_eq!(count(&store, "SELECT user_version FROM pragma_user_version").await, 5);
     let (number, record, last) = store.all_sessions().await.unwrap().pop().unwrap();
     assert_eq!((record.snapshot.title.as_deref(), last), (Some("kept"), EventId(19)));
     assert_eq!(record.snapshot.state, SessionState::AwaitingPermission);

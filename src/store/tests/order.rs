@@ -211,6 +211,14 @@ async fn the_write_ahead_log_starts_again_while_the_writer_writes() {
         written += run.size();
         assert!(written < 256 * 1024 * 1024, "it only grows");
         // Not waited for: the queue stays full, and the writer always ahead of the checkpoints.
-        store.append(Append { log: session.log.clone(), run: Some(run), changes: Vec::new() }).await.unwrap();
+        store
+            .append(Append {
+                log: session.log.clone(),
+                run: Some(run),
+                changes: Vec::new(),
+                audit: Vec::new(),
+            })
+            .await
+            .unwrap();
     }
 }

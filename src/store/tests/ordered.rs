@@ -24,14 +24,14 @@ fn end_of(session: &mut Writing) -> Append {
     let body = EventBody::Session { session: Box::default() };
     run.push(session.log.session(), None, moment(), EventKind::SessionDeleted, &body).unwrap();
     session.next = run.next_id();
-    Append { log: session.log.clone(), run: run.finish().unwrap(), changes: Vec::new() }
+    Append { log: session.log.clone(), run: run.finish().unwrap(), changes: Vec::new(), audit: Vec::new() }
 }
 
 /// Ends and deletes a session.
 async fn delete(mut session: Writing) {
     let end = end_of(&mut session);
     session.store.append(end).await.unwrap();
-    session.store.delete_session(session.log.number()).await.unwrap();
+    session.store.delete_session(session.log.number(), deletion()).await.unwrap();
 }
 
 type Found = Vec<(u64, u32, u64)>;
@@ -231,5 +231,5 @@ async fn a_database_of_the_first_version_gets_an_order() {
     drop(connection);
     let store = open(dir.path());
     assert_eq!(read(&store, &of(Owner::Anyone), 0).await, [(1, 1, 1)]);
-    assert_eq!(count(&store, "PRAGMA user_version").await, 4);
+    assert_eq!(count(&store, "PRAGMA user_version").await, 5);
 }

@@ -21,7 +21,7 @@ use Outcome::{GivenUp, GoesOn};
 /// What is written, and what comes of it.
 fn rows() -> Vec<(&'static str, String, Outcome)> {
     let row = |name, prompt: &str, outcome| (name, prompt.to_owned(), outcome);
-    let raw = |lines: &[&str]| lines.iter().map(|line| format!("raw {line}\n")).collect::<String>();
+    let raw = |lines: &[&str]| format!("raw {}\n", lines.join("\nraw "));
     let chunk = |session: &str, text: &str| {
         let content = json!({"type": "text", "text": text});
         let update = json!({"sessionUpdate": "agent_message_chunk", "content": content});

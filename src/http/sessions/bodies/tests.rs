@@ -82,7 +82,7 @@ fn settings() -> HttpSettings {
 
 fn create(body: Value) -> Result<NewSession, Vec<String>> {
     let body: CreateSession = serde_json::from_value(body).unwrap();
-    body.check("alice", &settings(), &FakeHost).map_err(pointers)
+    body.check("alice".into(), &settings(), &FakeHost).map_err(pointers)
 }
 
 fn patch(body: Value, metadata: Value) -> Result<SessionPatch, Vec<String>> {
@@ -106,7 +106,7 @@ fn entries(count: usize) -> Value {
 fn a_session_of_nothing_has_the_gateways_defaults() {
     for body in [json!({}), json!({"title": null, "metadata": null, "builtins": null, "env": null})] {
         let new = create(body).unwrap();
-        assert_eq!((new.owner.as_str(), new.title, new.metadata.len()), ("alice", None, 0));
+        assert_eq!((new.by.name(), new.title, new.metadata.len()), ("alice", None, 0));
         let expected = LaunchSpec {
             provider: Some("openai".into()),
             model: Some("gpt-4o".into()),
@@ -148,7 +148,7 @@ fn the_gateways_model_goes_with_the_gateways_provider_only() {
 fn extensions_that_a_session_cannot_have_are_refused_each_at_its_place() {
     let body = json!({"builtins": ["todo", "tod", "memory"], "disabled_extensions": ["memory", "x"]});
     let body: CreateSession = serde_json::from_value(body).unwrap();
-    let faults = body.check("alice", &settings(), &FakeHost).unwrap_err();
+    let faults = body.check("alice".into(), &settings(), &FakeHost).unwrap_err();
     let faults: Vec<(&str, &str)> =
         faults.iter().map(|fault| (fault.pointer.as_str(), fault.detail.as_str())).collect();
     assert_eq!(

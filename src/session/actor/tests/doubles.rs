@@ -13,6 +13,7 @@ use crate::session::agent::{
     Agent, AgentCommand, AgentEvent, AgentEvents, AgentExit, AgentFacts, AgentGone, AgentLauncher, BoxFuture,
     LaunchError, LaunchSpec, LaunchedAgent, Mode, Notice, Resume, ResumeToken, Sweep, Unfit,
 };
+use crate::session::audit::AuditEntry;
 use crate::session::event::EventKind;
 use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionHandle;
@@ -133,7 +134,11 @@ impl Store for MemoryStore {
         ready(())
     }
 
-    fn delete_session(&self, _: SessionNumber) -> StoreFuture<()> {
+    fn delete_session(&self, _: SessionNumber, _: AuditEntry) -> StoreFuture<()> {
+        ready(())
+    }
+
+    fn note(&self, _: AuditEntry) -> StoreFuture<()> {
         ready(())
     }
 
@@ -390,8 +395,8 @@ impl World {
     pub(super) async fn create(&self) -> Result<SessionHandle, CreateError> {
         let launch = LaunchSpec::new(Mode::Approve);
         let metadata = std::collections::BTreeMap::new();
-        let (owner, permission_policy) = ("alice".into(), PermissionPolicy::default());
-        let new = NewSession { owner, title: None, metadata, permission_policy, launch };
+        let (by, permission_policy) = ("alice".into(), PermissionPolicy::default());
+        let new = NewSession { by, title: None, metadata, permission_policy, launch };
         self.registry.create(new).await
     }
 

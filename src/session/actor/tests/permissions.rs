@@ -65,7 +65,7 @@ async fn all_answer(
                 tokio::time::sleep(after).await;
                 let reason = Some(format!("number {number}"));
                 let answer = Answer { decision, scope: Scope::Once, reason };
-                (decision, session.answer("bob", permission, answer).await)
+                (decision, session.answer(&"bob".into(), permission, answer).await)
             })
         })
         .collect();
@@ -165,7 +165,7 @@ async fn answers_and_a_cancel_at_the_same_moment_have_one_outcome() {
         let cancelling = session.clone();
         let cancelled = session.tasks.spawn(async move {
             tokio::time::sleep(Duration::from_millis(cancelled_after)).await;
-            cancelling.cancel("carol", turn.id).await
+            cancelling.cancel(&"carol".into(), turn.id).await
         });
         let told = all_answer(&session, &permission, |_| Duration::from_millis(5)).await;
         cancelled.await.unwrap().unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 async fn queue(session: &SessionHandle) -> Result<Turn, Refusal> {
-    session.prompt("bob", Prompt::Text("then".into()), WhenBusy::Queue).await
+    session.prompt(&"bob".into(), Prompt::Text("then".into()), WhenBusy::Queue).await
 }
 
 async fn sent(agent: &mut doubles::RunningAgent) -> crate::session::id::TurnId {
@@ -70,7 +70,7 @@ async fn a_place_that_was_waited_for_is_free_again_when_the_turn_is_cancelled() 
     let (busy, agent) = world.ready().await;
     let running = prompt(&busy).await.unwrap();
     let waiting = queue(&sleeping).await.unwrap();
-    assert_eq!(sleeping.cancel("bob", waiting.id).await.unwrap().state, TurnState::Cancelled);
+    assert_eq!(sleeping.cancel(&"bob".into(), waiting.id).await.unwrap().state, TurnState::Cancelled);
     assert_eq!(sleeping.turn_ended(waiting.id).await.unwrap().state, TurnState::Cancelled);
     finish(&agent, &running).await;
     busy.turn_ended(running.id).await.unwrap();
@@ -97,6 +97,6 @@ async fn a_session_with_turns_that_wait_does_not_expire() {
     let (busy, _agent) = world.ready().await;
     prompt(&busy).await.unwrap();
     let waiting = queue(&sleeping).await.unwrap();
-    let refused = sleeping.delete_unless_running("expiry").await;
+    let refused = sleeping.delete_unless_running(&"expiry".into()).await;
     assert!(matches!(refused, Err(Refusal::TurnInProgress(turn)) if turn == waiting.id));
 }

@@ -15,9 +15,9 @@ async fn begin_to_steer(
     turn: TurnId,
 ) -> (tokio::task::JoinHandle<Result<Turn, Refusal>>, MessageId, Done) {
     let steering = session.clone();
-    let answer = session
-        .tasks
-        .spawn(async move { steering.steer("bob", turn, Prompt::Text("the other way".into())).await });
+    let answer = session.tasks.spawn(async move {
+        steering.steer(&"bob".into(), turn, Prompt::Text("the other way".into())).await
+    });
     loop {
         match agent.commands.recv().await {
             Some(AgentCommand::Steer { turn: of, message, content, done }) => {
@@ -87,7 +87,7 @@ async fn every_refusal_of_the_agent_is_told_and_nothing_else() {
     assert!(matches!(answer.await.unwrap(), Err(Refusal::TurnNotRunning)));
     assert!(!world.store.kinds().contains(&EventKind::TurnSteered));
     assert!(matches!(
-        session.steer("bob", TurnId::new(), Prompt::Text("x".into())).await,
+        session.steer(&"bob".into(), TurnId::new(), Prompt::Text("x".into())).await,
         Err(Refusal::TurnNotFound)
     ));
 }
@@ -98,7 +98,7 @@ async fn nothing_is_put_into_a_turn_while_nothing_can_be_written() {
     let (session, mut agent) = world.ready().await;
     let turn = prompt(&session).await.unwrap().id;
     world.store.trouble_is(Some(StoreError::Unavailable("full".into())));
-    let refused = session.steer("bob", turn, Prompt::Text("x".into())).await;
+    let refused = session.steer(&"bob".into(), turn, Prompt::Text("x".into())).await;
     assert!(matches!(refused, Err(Refusal::Store(StoreError::Unavailable(_)))));
     world.store.trouble_is(None);
     let (_answer, _, _done) = begin_to_steer(&session, &mut agent, turn).await;

@@ -17,7 +17,7 @@ async fn a_store_that_is_slow_keeps_neither_the_agent_from_stopping_nor_from_bei
     let turn = prompt(&session).await.unwrap();
     world.store.set(Commits::OnDemand);
     let cancelling = session.clone();
-    let cancelled = session.tasks.spawn(async move { cancelling.cancel("alice", turn.id).await });
+    let cancelled = session.tasks.spawn(async move { cancelling.cancel(&"alice".into(), turn.id).await });
     told_to_stop(&mut agent).await;
     agent.ended.cancelled().await;
     assert!(!cancelled.is_finished(), "nothing is told that is not written");
@@ -31,7 +31,7 @@ async fn an_agent_that_stopped_in_time_is_not_killed_when_the_store_is_slow() {
     let mut world = World::new(|settings| settings.stop_grace = Duration::from_millis(200)).await;
     let (session, mut agent) = world.ready().await;
     let turn = prompt(&session).await.unwrap();
-    session.cancel("alice", turn.id).await.unwrap();
+    session.cancel(&"alice".into(), turn.id).await.unwrap();
     told_to_stop(&mut agent).await;
     world.store.set(Commits::OnDemand);
     agent.says(AgentEvent::PromptFinished { turn: turn.id, result: Ok("cancelled".into()) }).await;
@@ -51,7 +51,7 @@ async fn a_turn_ends_although_its_agent_cannot_be_ended_nor_its_tools_be_found()
         let mut agent = world.launch().await.succeed_stuck();
         session.started().await.unwrap().unwrap();
         let turn = prompt(&session).await.unwrap();
-        session.cancel("alice", turn.id).await.unwrap();
+        session.cancel(&"alice".into(), turn.id).await.unwrap();
         told_to_stop(&mut agent).await;
         if agent_answers {
             agent.says(AgentEvent::PromptFinished { turn: turn.id, result: Ok("cancelled".into()) }).await;
@@ -88,8 +88,11 @@ async fn a_session_whose_agents_die_takes_a_queued_turn_when_it_has_cooled_down_
     agent.exits().await;
     until(&session, SessionState::Failed).await;
     assert!(matches!(prompt(&session).await, Err(Refusal::CoolingDown { .. })));
-    assert!(matches!(session.patch("alice", mode(Mode::Chat)).await, Err(Refusal::CoolingDown { .. })));
-    let queued = session.prompt("alice", Prompt::Text("go".into()), WhenBusy::Queue).await.unwrap();
+    assert!(matches!(
+        session.patch(&"alice".into(), mode(Mode::Chat)).await,
+        Err(Refusal::CoolingDown { .. })
+    ));
+    let queued = session.prompt(&"alice".into(), Prompt::Text("go".into()), WhenBusy::Queue).await.unwrap();
     assert_eq!(queued.state, TurnState::Queued);
     assert!(world.launches.is_empty(), "no other agent is started yet");
     let mut agent = world.launch().await.succeed();

@@ -274,7 +274,7 @@ fn apply(walk: &mut Walk, input: &Input, asked: &mut u32) {
             let _ = walk.step(|machine, _| machine.hibernate());
         }
         Input::Delete => {
-            let _ = walk.step(|machine, step| machine.begin_delete(step, "a"));
+            let _ = walk.step(|machine, step| machine.begin_delete(step, &"a".into()));
         }
     }
 }
@@ -349,10 +349,10 @@ impl Ledger {
             (EventKind::ToolCallFinished, EventBody::ToolCall { tool_call }) => {
                 assert_eq!(self.calls.insert(tool_call.id.clone(), false), Some(true), "a call ends once");
             }
-            (EventKind::PermissionRequested, EventBody::Permission { permission }) => {
+            (EventKind::PermissionRequested, EventBody::Permission { permission, .. }) => {
                 assert!(self.permissions.insert(permission.id, true).is_none());
             }
-            (EventKind::PermissionResolved, EventBody::Permission { permission }) => {
+            (EventKind::PermissionResolved, EventBody::Permission { permission, .. }) => {
                 assert_eq!(
                     self.permissions.insert(permission.id, false),
                     Some(true),

@@ -24,7 +24,7 @@ fn running(mode: Mode, server: PermissionPolicy, session: PermissionPolicy) -> W
     let settings = PermissionSettings { policy: server, ..permissions() };
     let mut walk = Walk::new();
     walk.machine = Machine::new(record, BOUNDS, Arc::new(settings));
-    walk.step(Machine::created);
+    walk.step(|machine, step| machine.created(step, "alice".into()));
     walk.step(Machine::start);
     let facts = AgentFacts { mode: walk.machine.agent_mode(), ..facts() };
     walk.step(|machine, step| machine.started(step, facts, token(), Vec::new()));
@@ -62,7 +62,7 @@ impl Walk {
 
     fn last_permission(&self) -> Permission {
         let body = self.events.iter().rev().find_map(|(_, _, body)| match body {
-            EventBody::Permission { permission } => Some((**permission).clone()),
+            EventBody::Permission { permission, .. } => Some((**permission).clone()),
             _ => None,
         });
         body.expect("nothing was asked")

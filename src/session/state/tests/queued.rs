@@ -97,7 +97,9 @@ fn one_that_waits_can_be_cancelled_and_the_others_do_not_mind() {
     assert!(ended.last_event_id.unwrap() > first_event_id);
     let (kind, of, body) = &walk.events[before];
     assert_eq!((*kind, *of), (EventKind::TurnCancelled, Some(id)));
-    assert!(matches!(body, EventBody::Turn { by: Some(by), turn } if by == "carol" && turn.prompt.is_none()));
+    assert!(
+        matches!(body, EventBody::Turn { by: Some(by), turn } if by.name() == "carol" && turn.prompt.is_none())
+    );
     assert!(walk.commands.is_empty(), "the running turn goes on");
     assert!(walk.stored(id).prompt.is_some());
     walk.finish(first, "end_turn");
@@ -166,7 +168,7 @@ fn a_deletion_cancels_them_behind_the_running_one() {
     let second = walk.queue().unwrap();
     let third = walk.queue().unwrap();
     let before = walk.events.len();
-    walk.step(|machine, step| machine.begin_delete(step, "alice")).unwrap();
+    walk.step(|machine, step| machine.begin_delete(step, &"alice".into())).unwrap();
     let told: Vec<_> = walk.events[before..].iter().map(|(kind, turn, _)| (*kind, *turn)).collect();
     let cancelled = |turn| (EventKind::TurnCancelled, Some(turn));
     assert_eq!(told, [cancelled(first), cancelled(second), cancelled(third)]);

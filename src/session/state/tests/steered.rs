@@ -42,7 +42,7 @@ fn words_are_told_when_the_agent_takes_them_and_used_under_the_same_id() {
     let (_, of, body) = &walk.events[before];
     let EventBody::Steered { turn: told, message_id, prompt, by } = body else { panic!("{body:?}") };
     assert_eq!((*of, told.id, told.prompt.as_ref()), (Some(turn), turn, None));
-    assert_eq!((*message_id, by.as_str()), (message, "bob"));
+    assert_eq!((*message_id, by.name()), (message, "bob"));
     assert_eq!(*prompt, Prompt::Text("the other way".into()));
     for (_, _, body) in &walk.events[before + 2..before + 4] {
         assert!(matches!(body, EventBody::Text { message_id, .. } if *message_id == message));

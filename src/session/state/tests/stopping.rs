@@ -71,7 +71,7 @@ fn who_cancels_a_turn_that_is_being_stopped_gets_it_cancelled() {
     walk.finish(turn, "cancelled");
     assert_eq!(walk.last_turn().state, TurnState::Cancelled);
     assert!(
-        matches!(&walk.events[walk.events.len() - 2].2, EventBody::Turn { by: Some(by), .. } if by == "bob")
+        matches!(&walk.events[walk.events.len() - 2].2, EventBody::Turn { by: Some(by), .. } if by.name() == "bob")
     );
 }
 

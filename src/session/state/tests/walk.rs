@@ -65,7 +65,7 @@ impl Walk {
             modes: Vec::new(),
             now: 1,
         };
-        walk.step(Machine::created);
+        walk.step(|machine, step| machine.created(step, "alice".into()));
         walk.step(Machine::start);
         walk.starts = false;
         walk
