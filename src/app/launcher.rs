@@ -93,6 +93,7 @@ impl GooseLauncher {
         Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing, proxies }) }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one start, step after step")]
     async fn launch(
         self,
         session: SessionId,

@@ -80,7 +80,7 @@ impl Scene {
         let hard = tasks.hard().clone();
         tasks.spawn(async move {
             tokio::select! {
-                served = axum::serve(listener, router).into_future() => served.unwrap(),
+                ended = axum::serve(listener, router).into_future() => ended.unwrap(),
                 () = hard.cancelled() => {}
             }
         });
@@ -243,7 +243,7 @@ async fn streams_are_not_held_back_either_way() {
     // Who listens no more is not sent for any more.
     tokio::time::timeout(PATIENCE, events.closed()).await.unwrap();
 
-    let (arrived, arrives) = oneshot::channel();
+    let (arrived, first_part) = oneshot::channel();
     scene.server.answers(|body| {
         let mut body = body.into_data_stream();
         let answer = async move {
@@ -257,7 +257,7 @@ async fn streams_are_not_held_back_either_way() {
     let asked = scene.client.post(scene.url()).header("content-type", "application/json").body(body).send();
     let asked = scene.tasks.spawn(asked);
     parts.send("first").unwrap();
-    assert_eq!(tokio::time::timeout(PATIENCE, arrives).await.unwrap().unwrap(), "first");
+    assert_eq!(tokio::time::timeout(PATIENCE, first_part).await.unwrap().unwrap(), "first");
     parts.send("second").unwrap();
     drop(parts);
     assert_eq!(asked.await.unwrap().unwrap().text().await.unwrap(), "second");

@@ -35,7 +35,7 @@ pub(super) struct GooseAgent {
     run: ActiveRun,
     tasks: Tasks,
     /// What it reaches some of its tool servers through.
-    _proxy: Option<McpProxy>,
+    proxy: Option<McpProxy>,
 }
 
 /// How long goose may take from a prompt to naming its run, which it does at once.
@@ -50,12 +50,12 @@ impl GooseAgent {
         tasks: Tasks,
     ) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, _proxy: None }
+        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, proxy: None }
     }
 
     /// Keeps the proxy for as long as goose.
     pub(super) fn keep(&mut self, proxy: Option<McpProxy>) {
-        self._proxy = proxy;
+        self.proxy = proxy;
     }
 
     /// goose is ready. A turn that it was woken for begins now, without a mark of its own.

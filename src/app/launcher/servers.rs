@@ -78,20 +78,20 @@ impl SessionServers {
         let Resolved { servers, left_out } = configured.resolve(&spec.mcp_servers);
         let secrets = servers.iter().flat_map(|found| secrets(&found.server)).collect();
         let mut told: Vec<McpServer> = Vec::new();
-        let mut proxied = Vec::new();
+        let mut hidden = Vec::new();
         for ToolServer { mut server, answer_discover } in servers {
             if let McpTransport::Http { url, headers } = &mut server.transport
                 && answer_discover
             {
                 let behind = ProxiedServer { url: std::mem::take(url), headers: std::mem::take(headers) };
-                proxied.push((told.len(), behind));
+                hidden.push((told.len(), behind));
             }
             told.push(server);
         }
-        let proxy = if proxied.is_empty() {
+        let proxy = if hidden.is_empty() {
             None
         } else {
-            let (places, behind): (Vec<usize>, Vec<ProxiedServer>) = proxied.into_iter().unzip();
+            let (places, behind): (Vec<usize>, Vec<ProxiedServer>) = hidden.into_iter().unzip();
             let proxy = proxies.open(&behind).await?;
             for (place, url) in places.into_iter().zip(&proxy.urls) {
                 // The proxy adds the headers.
