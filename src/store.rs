@@ -268,12 +268,6 @@ impl SqliteStore {
         self.call(move |connection| answers::forget(connection, &key)).await
     }
 
-    /// Forgets who did what before a moment, some of the oldest entries at once; whether there may be more.
-    pub async fn forget_audit(&self, before: Timestamp) -> Result<bool, StoreError> {
-        let forgotten = self.call(move |connection| audit::forget(connection, before.as_millis())).await?;
-        Ok(forgotten == audit::STEP_ROWS)
-    }
-
     fn call<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,

@@ -6,6 +6,7 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, Row, ToSql};
 use uuid::Uuid;
 
+use super::SqliteStore;
 use super::record::Fault;
 use super::schema::{self, OpenError};
 use crate::session::audit::{AuditEntry, AuditFilter};
@@ -53,6 +54,14 @@ impl AuditRow {
                 &self.details,
             ))?;
         Ok(())
+    }
+}
+
+impl SqliteStore {
+    /// Forgets who did what before a moment, some of the oldest entries at once; whether there may be more.
+    pub async fn forget_audit(&self, before: Timestamp) -> Result<bool, StoreError> {
+        let forgotten = self.call(move |connection| forget(connection, before.as_millis())).await?;
+        Ok(forgotten == STEP_ROWS)
     }
 }
 
