@@ -143,6 +143,8 @@ pub(super) struct Machine {
     crash_loop: CrashLoop,
     /// Whether a change of settings is under way.
     patching: bool,
+    /// The mode that an agent (its generation) went to though nobody set it.
+    drifted: Option<(u32, String)>,
     /// The agent's settings with all choices, also where the snapshot has a part of them. Empty without an agent.
     all_options: Vec<ConfigOption>,
     /// What the running turn waits to send until there is an agent, in the right mode.
@@ -173,6 +175,7 @@ impl Machine {
             stop: None,
             crash_loop: CrashLoop::default(),
             patching: false,
+            drifted: None,
             all_options: Vec::new(),
             held: None,
             message: None,

@@ -254,7 +254,11 @@ async fn a_required_extension_is_required_on_waking_too() {
     let (id, dir) = (session.id.clone(), Arc::clone(&gander.dir));
     gander.stop().await;
     let again = || Setup::fake().dir(Arc::clone(&dir));
-    let gander = again().env("GANDER_GOOSE__ENV__FAKE_AGENT_LOAD", "no-extension-results").start().await;
+    let gander = again()
+        .env("GANDER_GOOSE__ENV__FAKE_AGENT_LOAD", "no-extension-results")
+        .env("GANDER_GOOSE__ENV__FAKE_AGENT_LIST", "unknown")
+        .start()
+        .await;
     let session = Session { gander: &gander, id: id.clone(), snapshot: Value::Null };
     let turn = session.turn("echo anybody there?").await;
     assert_eq!((&turn["state"], &turn["error"]["class"]), (&json!("failed"), &json!("start_failed")));

@@ -121,7 +121,7 @@ impl Machine {
             // What an agent is set to while it starts, it tells when it has started.
             AgentEvent::ModeChanged(_) | AgentEvent::ConfigOptionsUpdated(_)
                 if self.phase == Phase::Starting => {}
-            AgentEvent::ModeChanged(mode) => self.agents_mode_changed(step, mode),
+            AgentEvent::ModeChanged(mode) => self.agent_changed_mode(step, mode),
             AgentEvent::ConfigOptionsUpdated(options) => {
                 let mut change = SessionChange::default();
                 self.take_config_options(options, &mut change);

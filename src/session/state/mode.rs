@@ -1,7 +1,7 @@
 //! The mode that the agent decides in: no prompt reaches it while it is in another one than it has to be.
 
 use super::{Machine, Phase, Step};
-use crate::session::agent::{AgentCommand, AgentFailure, Mode};
+use crate::session::agent::{AgentCommand, AgentFailure, Mode, Notice, NoticeLevel};
 use crate::session::event::SessionChange;
 use crate::session::handle::SessionPatch;
 use crate::session::permission::{DecidedBy, Decision};
@@ -52,6 +52,14 @@ impl Machine {
             return;
         }
         self.agents_mode_changed(step, mode.as_str().to_owned());
+        let generation = self.record.snapshot.agent.as_ref().map(|agent| agent.generation);
+        if let Some((_, found)) = self.drifted.take().filter(|(drifted, _)| Some(*drifted) == generation) {
+            let mode = self.agent_mode().as_str();
+            let message =
+                format!("the agent had gone to mode {found}, which nobody had set; it is in {mode} again");
+            let code = "mode-restored".into();
+            self.notice(step, Notice { level: NoticeLevel::Warning, code, message });
+        }
         if let Some(command) = self.held.take() {
             self.send_in_mode(step, command);
         }
@@ -70,6 +78,15 @@ impl Machine {
         self.phase = Phase::Failed;
         self.record.snapshot.state_reason = Some(message);
         true
+    }
+
+    /// The agent says that it is in another mode. What nobody set is set back before the next prompt, and told then.
+    pub(super) fn agent_changed_mode(&mut self, step: &mut Step, mode: String) {
+        // While settings are being changed it is most likely the new one, and the change's end looks at it.
+        let generation = self.record.snapshot.agent.as_ref().map(|agent| agent.generation);
+        let is_nobodys = !self.patching && mode != self.agent_mode().as_str();
+        self.drifted = generation.filter(|_| is_nobodys).map(|generation| (generation, mode.clone()));
+        self.agents_mode_changed(step, mode);
     }
 
     pub(super) fn agents_mode_changed(&mut self, step: &mut Step, mode: String) {

@@ -24,6 +24,9 @@ fn a_prompt_waits_until_the_agent_is_in_its_mode() {
     walk.step(|machine, step| machine.mode_set(step, Mode::Approve));
     assert!(matches!(walk.commands[..], [AgentCommand::Prompt { turn: sent, .. }] if sent == turn));
     assert_eq!(walk.machine.snapshot().agent.as_ref().unwrap().mode, "approve");
+    let notice = walk.machine.snapshot().notices.last().unwrap();
+    assert_eq!(notice.code, "mode-restored");
+    assert!(notice.message.contains("auto") && notice.message.contains("approve"), "{notice:?}");
     walk.finish(turn, "end_turn");
     walk.prompt();
     assert_eq!(walk.commands.len(), 2, "the next one waits for nothing");
