@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -38,6 +38,9 @@ use crate::shutdown::Tasks;
 const CONNECTIONS: usize = 64;
 /// How long a connection may take to say what it wants.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server may take to hear that goose has left.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long the proxy waits before it accepts again when the system refuses it a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -116,16 +119,38 @@ struct Proxy {
 }
 
 impl Proxy {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, tasks: &Tasks) -> Response<Body> {
         let path = request.uri().path();
         let (secret, _) = path.strip_prefix('/').and_then(|path| path.split_once('/')).unwrap_or_default();
         let Some(upstream) = self.upstreams.get(secret) else {
             return forward::plain(StatusCode::NOT_FOUND, "");
         };
+        let secret = secret.to_owned();
         match discover::answer(request).await {
             Outcome::Answered(response) => response,
+            Outcome::Other(request) if request.method() == Method::DELETE => {
+                self.say_goodbye(secret, request, tasks).await
+            }
             Outcome::Other(request) => upstream.forward(request, &self.client).await,
         }
+    }
+}
+
+impl Proxy {
+    /// goose ends its session with a server and itself at once, so the connection is gone before the server has heard of
+    /// it: what it said last is passed on all the same.
+    async fn say_goodbye(
+        self: Arc<Self>,
+        secret: String,
+        request: Request<Body>,
+        tasks: &Tasks,
+    ) -> Response<Body> {
+        let gone = || forward::plain(StatusCode::BAD_GATEWAY, "");
+        let said = tasks.spawn(async move {
+            let upstream = self.upstreams.get(&secret)?;
+            tokio::time::timeout(GOODBYE_TIMEOUT, upstream.forward(request, &self.client)).await.ok()
+        });
+        said.await.ok().flatten().unwrap_or_else(gone)
     }
 }
 
@@ -136,12 +161,12 @@ async fn accept(listener: TcpListener, proxy: Arc<Proxy>, ends: CancellationToke
         while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let (proxy, ends) = (Arc::clone(&proxy), ends.clone());
+                    let (proxy, ends, its_tasks) = (Arc::clone(&proxy), ends.clone(), tasks.clone());
                     tasks.spawn(async move {
                         tokio::select! {
                             biased;
                             () = ends.cancelled() => {}
-                            () = serve(stream, proxy) => {}
+                            () = serve(stream, proxy, its_tasks) => {}
                         }
                         drop(place);
                     });
@@ -160,10 +185,10 @@ async fn accept(listener: TcpListener, proxy: Arc<Proxy>, ends: CancellationToke
     }
 }
 
-async fn serve(stream: TcpStream, proxy: Arc<Proxy>) {
+async fn serve(stream: TcpStream, proxy: Arc<Proxy>, tasks: Tasks) {
     let service = service_fn(move |request| {
-        let proxy = Arc::clone(&proxy);
-        async move { Ok::<_, Infallible>(proxy.answer(request).await) }
+        let (proxy, tasks) = (Arc::clone(&proxy), tasks.clone());
+        async move { Ok::<_, Infallible>(proxy.answer(request, &tasks).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
