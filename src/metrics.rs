@@ -1,6 +1,6 @@
 //! Figures about the running gateway, in the format that Prometheus reads (`OpenMetrics`).
 //!
-//! What happens in sessions is counted from their committed events ([`observer`]), by a reader like any other
+//! What happens in sessions is counted from their committed events ([`observe`]), by a reader like any other
 //! subscriber: the core counts nothing, and what is counted is what callers were told. What is so at a moment (sessions
 //! by state, what waits for a commit) is asked for when somebody reads the figures.
 //!
