@@ -191,7 +191,7 @@ try {
   await picture("reloaded");
 
   step("the answer, by keyboard");
-  await card.getByRole("button", { name: "Allow", exact: true }).focus();
+  await card.locator("button.allow_once").focus();
   await page.keyboard.press("Enter");
   await sees("article.permission", "Allowed by default");
   await ended("completed");
@@ -209,7 +209,7 @@ try {
   step("rejecting");
   await send("Once more.");
   await card.waitFor();
-  await card.getByRole("button", { name: /reject/i }).first().click();
+  await card.locator("button.reject_once").click();
   await sees("article.permission", "Rejected by default");
   await ended("completed");
 
@@ -253,7 +253,7 @@ try {
   step("and the session goes on");
   await send("Go on.");
   await card.waitFor();
-  await card.getByRole("button", { name: "Allow", exact: true }).click();
+  await card.locator("button.allow_once").click();
   await sees("article.message", 'Done with "Go on."');
   const prompts = await page.locator("article.prompt").allTextContents();
   assert.equal(new Set(prompts).size, prompts.length, `nothing is shown twice: ${prompts}`);
