@@ -93,7 +93,6 @@ impl GooseLauncher {
         Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing, proxies }) }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one start, step after step")]
     async fn launch(
         self,
         session: SessionId,
@@ -127,26 +126,23 @@ impl GooseLauncher {
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         agent.keep(servers.proxy.take());
         let GooseAgent { connection, control, .. } = &agent;
-        let waiting = Mutex::new("goose has not answered initialize");
+        let waiting = Waiting::for_what("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) = "goose has not answered session/new";
+            waiting.now("goose has not answered session/new");
             let (origin, session) = match &resume {
                 None => (Origin::New, connection.new_session(&cwd, &servers.servers).await?),
                 Some(Resume { token: ResumeToken(kept), .. }) => {
-                    *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
-                        "goose has not answered session/load";
+                    waiting.now("goose has not answered session/load");
                     let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
                     (Origin::Loaded, loaded)
                 }
             };
             let session = servers.without_left_out(hearing.complete(connection, session).await);
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
-                "goose has not taken the session's settings";
+            waiting.now("goose has not taken the session's settings");
             let started = Started { launch: &launch, provider: settings.launch.own_provider(), origin };
             let settled = settle(connection, &spec, started, session).await?;
-            *waiting.lock().unwrap_or_else(PoisonError::into_inner) =
-                "goose has not told which extensions it has loaded";
+            waiting.now("goose has not told which extensions it has loaded");
             let removed = guard.tidy(connection, settled.session.extensions.as_deref()).await;
             Ok((about, settled, removed))
         };
@@ -155,8 +151,7 @@ impl GooseLauncher {
                 Ok(Ok(ready)) => Ok(ready),
                 Ok(Err(error)) => Err(self.start_failure(error, &redactor, control, &stderr).await),
                 Err(_) => {
-                    let waiting_for = *waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    Err(self.timed_out(waiting_for, &guard.home, &servers.servers, control).await)
+                    Err(self.timed_out(waiting.for_now(), &guard.home, &servers.servers, control).await)
                 }
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
@@ -319,6 +314,23 @@ impl GooseLauncher {
                 LaunchError::Failed { detail, stderr_tail: (!tail.is_empty()).then_some(tail) }
             }
         }
+    }
+}
+
+/// What a start waits for, for the one who has to say so when it takes too long. A standard mutex: held for a copy.
+struct Waiting(Mutex<&'static str>);
+
+impl Waiting {
+    fn for_what(first: &'static str) -> Self {
+        Self(Mutex::new(first))
+    }
+
+    fn now(&self, next: &'static str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    fn for_now(&self) -> &'static str {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

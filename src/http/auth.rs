@@ -5,6 +5,7 @@
 //! token.
 
 mod generated;
+mod secret;
 mod tickets;
 mod tokens;
 

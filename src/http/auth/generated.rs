@@ -1,21 +1,19 @@
 //! The token that gander makes when it is given none.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::Role;
+use super::secret;
 use super::tokens::TokenEntry;
 
 const FILE_NAME: &str = "token";
 
 /// Tells people, and secret scanners, what it is.
 const PREFIX: &str = "gander_";
-
-/// 256 bits.
-const RANDOM_BYTES: usize = 32;
 
 /// The token that gander made, kept in a file only its user can read.
 ///
@@ -78,7 +76,7 @@ fn read(path: &Path) -> io::Result<GeneratedToken> {
     file.take(1024).read_to_string(&mut text)?;
     let secret = text.trim();
     let digits = secret.strip_prefix(PREFIX).unwrap_or("");
-    if digits.len() != RANDOM_BYTES * 2 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+    if digits.len() != secret::DIGITS || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         let message = format!("{} does not hold a token; remove it and a new one is made", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
@@ -87,7 +85,7 @@ fn read(path: &Path) -> io::Result<GeneratedToken> {
 
 /// Writes a new token beside its place and then puts it there in one step, unless one is there by then.
 fn create(dir: &Path, path: &Path) -> io::Result<()> {
-    let secret = random_secret()?;
+    let secret = secret::random(PREFIX)?;
     // Its own draft for everyone who tries at the same time.
     let draft = dir.join(format!(".{FILE_NAME}.{:016x}", getrandom::u64().map_err(io::Error::other)?));
     let written = write(&draft, &secret).and_then(|()| match fs::hard_link(&draft, path) {
@@ -104,16 +102,4 @@ fn write(draft: &Path, secret: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
     writeln!(file, "{secret}")?;
     file.sync_all()
-}
-
-fn random_secret() -> io::Result<String> {
-    let mut bytes = [0; RANDOM_BYTES];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    let mut secret = String::with_capacity(PREFIX.len() + 2 * RANDOM_BYTES);
-    secret.push_str(PREFIX);
-    for byte in bytes {
-        // Writing into a string does not fail.
-        let _ = write!(secret, "{byte:02x}");
-    }
-    Ok(secret)
 }

@@ -8,7 +8,6 @@
 //! gander keeps only the SHA-256 of a ticket, as of a token.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 use super::TokenHash;
+use super::secret;
 use crate::shutdown::Tasks;
 
 mod kept;
@@ -30,9 +30,6 @@ const WRITE_EVERY: Duration = Duration::from_secs(30);
 
 /// Tells people, and secret scanners, what it is.
 const PREFIX: &str = "gander_ticket_";
-
-/// 256 bits.
-const RANDOM_BYTES: usize = 32;
 
 /// All tickets. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -146,7 +143,7 @@ impl Tickets {
         limit: usize,
         tasks: &Tasks,
     ) -> io::Result<Option<NewTicket>> {
-        let secret = random_secret()?;
+        let secret = secret::random(PREFIX)?;
         if !self.lock().make(hash(&secret), token, limit, SystemTime::now()) {
             return Ok(None);
         }
@@ -234,18 +231,6 @@ impl Drop for TicketInUse {
 
 fn hash(secret: &str) -> TicketHash {
     Sha256::digest(secret).into()
-}
-
-fn random_secret() -> io::Result<String> {
-    let mut bytes = [0; RANDOM_BYTES];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    let mut secret = String::with_capacity(PREFIX.len() + 2 * RANDOM_BYTES);
-    secret.push_str(PREFIX);
-    for byte in bytes {
-        // Writing into a string does not fail.
-        let _ = write!(secret, "{byte:02x}");
-    }
-    Ok(secret)
 }
 
 #[cfg(test)]

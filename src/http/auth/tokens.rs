@@ -12,7 +12,7 @@ use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
-use super::{Role, TokenHash};
+use super::{Role, TokenHash, secret};
 
 /// A tokens file may be so large: some ten thousand callers.
 const MAX_BYTES: u64 = 1 << 20;
@@ -170,7 +170,7 @@ pub(super) fn parse(text: &str) -> Result<TokenSet, String> {
         if roles.is_empty() {
             return Err(format!("token {name:?}: roles is empty"));
         }
-        let Some(hash) = parse_hash(&sha256) else {
+        let Some(hash) = secret::from_hex(&sha256) else {
             return Err(format!("token {name:?}: sha256 has to be 64 hexadecimal digits"));
         };
         if !names.insert(name.clone()) {
@@ -181,19 +181,6 @@ pub(super) fn parse(text: &str) -> Result<TokenSet, String> {
         }
     }
     Ok(set)
-}
-
-fn parse_hash(hex: &str) -> Option<TokenHash> {
-    let digits = hex.as_bytes();
-    let mut hash = TokenHash::default();
-    if digits.len() != hash.len() * 2 {
-        return None;
-    }
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(hash)
 }
 
 /// The TOML reader draws a picture over several lines: its first line says where, its last what.

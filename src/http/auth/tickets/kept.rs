@@ -1,15 +1,15 @@
 //! The file of stream tickets: their hashes, and when each was used last.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::super::secret::{from_hex, to_hex};
 use super::{Ticket, TicketHash};
 
 /// Far more than all tickets take.
@@ -33,9 +33,12 @@ pub(super) fn read(path: &Path) -> io::Result<HashMap<TicketHash, Ticket>> {
     let mut tickets = HashMap::new();
     for line in text.lines() {
         let Line { ticket, token, last_used_s } = serde_json::from_str(line)?;
-        let token = token.map(|token| from_hex(&token)).transpose()?;
+        let hash = |text: &str| {
+            from_hex(text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a hash"))
+        };
+        let token = token.as_deref().map(hash).transpose()?;
         let last_used = SystemTime::UNIX_EPOCH + Duration::from_secs(last_used_s);
-        tickets.insert(from_hex(&ticket)?, Ticket { token, uses: 0, last_used });
+        tickets.insert(hash(&ticket)?, Ticket { token, uses: 0, last_used });
     }
     Ok(tickets)
 }
@@ -66,24 +69,4 @@ pub(super) fn write(path: &Path, tickets: &HashMap<TicketHash, Ticket>) -> io::R
         let _ = fs::remove_file(&draft);
     }
     written
-}
-
-fn to_hex(bytes: &[u8; 32]) -> String {
-    bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing into a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn from_hex(text: &str) -> io::Result<[u8; 32]> {
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a hash");
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|_| wrong())?;
-    }
-    Ok(bytes)
 }

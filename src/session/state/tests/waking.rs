@@ -102,18 +102,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
     walk.prompt();
     walk.call("1");
     walk.ask("1", "r1");
-    let record = walk.machine.record().clone();
-    let last = record.snapshot.last_event_id;
-    let mut walk = Walk {
-        machine: Machine::restore(record, last, BOUNDS, Arc::new(permissions())),
-        events: Vec::new(),
-        commands: Vec::new(),
-        changes: Vec::new(),
-        steers: Vec::new(),
-        starts: false,
-        modes: Vec::new(),
-        now: 9,
-    };
+    let mut walk = walk.left_by();
     walk.step(Machine::gateway_restarted);
     assert_eq!(
         walk.kinds(),
@@ -126,18 +115,7 @@ fn a_restart_closes_what_was_open_and_leaves_the_rest() {
     assert_eq!(walk.state(), SessionState::Hibernated);
     assert!(walk.machine.snapshot().pending_permissions.is_empty());
     // Once more changes nothing.
-    let record = walk.machine.record().clone();
-    let last = record.snapshot.last_event_id;
-    let mut again = Walk {
-        machine: Machine::restore(record, last, BOUNDS, Arc::new(permissions())),
-        events: Vec::new(),
-        commands: Vec::new(),
-        changes: Vec::new(),
-        steers: Vec::new(),
-        starts: false,
-        modes: Vec::new(),
-        now: 9,
-    };
+    let mut again = walk.left_by();
     again.step(Machine::gateway_restarted);
     assert!(again.events.is_empty());
 }

@@ -53,9 +53,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn new() -> Self {
-        let machine = Machine::new(record(), BOUNDS, Arc::new(permissions()));
-        let mut walk = Self {
+    fn of(machine: Machine) -> Self {
+        Self {
             machine,
             events: Vec::new(),
             commands: Vec::new(),
@@ -64,7 +63,19 @@ impl Walk {
             starts: false,
             modes: Vec::new(),
             now: 1,
-        };
+        }
+    }
+
+    /// The session as an earlier gateway left it, and nothing of what that one told.
+    pub(super) fn left_by(&self) -> Self {
+        let record = self.machine.record().clone();
+        let last = record.snapshot.last_event_id;
+        let machine = Machine::restore(record, last, BOUNDS, Arc::new(permissions()));
+        Self { now: self.now + 1, ..Self::of(machine) }
+    }
+
+    pub(super) fn new() -> Self {
+        let mut walk = Self::of(Machine::new(record(), BOUNDS, Arc::new(permissions())));
         walk.step(|machine, step| machine.created(step, "alice".into()));
         walk.step(Machine::start);
         walk.starts = false;
@@ -125,9 +136,7 @@ impl Walk {
 
     /// The gateway is restarted.
     pub(super) fn restart(&mut self) {
-        let record = self.machine.record().clone();
-        let last = record.snapshot.last_event_id;
-        self.machine = Machine::restore(record, last, BOUNDS, Arc::new(permissions()));
+        self.machine = self.left_by().machine;
         self.step(Machine::gateway_restarted);
     }
 
