@@ -18,9 +18,11 @@ use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -119,38 +121,33 @@ struct Proxy {
 }
 
 impl Proxy {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, tasks: &Tasks) -> Response<Body> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
         let (secret, _) = path.strip_prefix('/').and_then(|path| path.split_once('/')).unwrap_or_default();
         let Some(upstream) = self.upstreams.get(secret) else {
             return forward::plain(StatusCode::NOT_FOUND, "");
         };
-        let secret = secret.to_owned();
         match discover::answer(request).await {
             Outcome::Answered(response) => response,
-            Outcome::Other(request) if request.method() == Method::DELETE => {
-                self.say_goodbye(secret, request, tasks).await
-            }
             Outcome::Other(request) => upstream.forward(request, &self.client).await,
         }
     }
 }
 
 impl Proxy {
-    /// goose ends its session with a server and itself at once, so the connection is gone before the server has heard of
-    /// it: what it said last is passed on all the same.
-    async fn say_goodbye(
+    /// goose ends its session with a server and itself at once, so the connection may be gone before the server has
+    /// heard of it: what it said last is passed on all the same. Not a part of the future that is given back, since
+    /// hyper does not even begin with that when the end of the connection arrives with the request.
+    fn say_goodbye(
         self: Arc<Self>,
-        secret: String,
-        request: Request<Body>,
+        request: Request<Incoming>,
         tasks: &Tasks,
-    ) -> Response<Body> {
-        let gone = || forward::plain(StatusCode::BAD_GATEWAY, "");
-        let said = tasks.spawn(async move {
-            let upstream = self.upstreams.get(&secret)?;
-            tokio::time::timeout(GOODBYE_TIMEOUT, upstream.forward(request, &self.client)).await.ok()
-        });
-        said.await.ok().flatten().unwrap_or_else(gone)
+    ) -> impl Future<Output = Response<Body>> + use<> {
+        let said = tasks.spawn(tokio::time::timeout(GOODBYE_TIMEOUT, self.answer(request)));
+        async move {
+            let gone = || forward::plain(StatusCode::BAD_GATEWAY, "");
+            said.await.ok().and_then(Result::ok).unwrap_or_else(gone)
+        }
     }
 }
 
@@ -163,10 +160,13 @@ async fn accept(listener: TcpListener, proxy: Arc<Proxy>, ends: CancellationToke
                 Ok((stream, _)) => {
                     let (proxy, ends, its_tasks) = (Arc::clone(&proxy), ends.clone(), tasks.clone());
                     tasks.spawn(async move {
+                        let mut served = pin!(serve(stream, proxy, its_tasks));
                         tokio::select! {
                             biased;
-                            () = ends.cancelled() => {}
-                            () = serve(stream, proxy, its_tasks) => {}
+                            () = &mut served => {}
+                            // What goose said last may not have been read yet. Its end has closed the connection, which
+                            // ends this; the limit is for whoever else has got hold of it.
+                            () = ends.cancelled() => drop(tokio::time::timeout(GOODBYE_TIMEOUT, served).await),
                         }
                         drop(place);
                     });
@@ -186,9 +186,14 @@ async fn accept(listener: TcpListener, proxy: Arc<Proxy>, ends: CancellationToke
 }
 
 async fn serve(stream: TcpStream, proxy: Arc<Proxy>, tasks: Tasks) {
-    let service = service_fn(move |request| {
-        let (proxy, tasks) = (Arc::clone(&proxy), tasks.clone());
-        async move { Ok::<_, Infallible>(proxy.answer(request, &tasks).await) }
+    let service = service_fn(move |request: Request<Incoming>| {
+        let proxy = Arc::clone(&proxy);
+        let answer = if request.method() == Method::DELETE {
+            proxy.say_goodbye(request, &tasks).boxed()
+        } else {
+            proxy.answer(request).boxed()
+        };
+        async { Ok::<_, Infallible>(answer.await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

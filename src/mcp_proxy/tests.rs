@@ -99,6 +99,12 @@ impl Scene {
         self.url().split("/mcp").next().unwrap()
     }
 
+    /// The proxy's address, and the path to the server there.
+    fn place(&self) -> (String, String) {
+        let (address, path) = self.url().strip_prefix("http://").unwrap().split_once('/').unwrap();
+        (address.to_owned(), path.to_owned())
+    }
+
     fn post(&self, message: &Value) -> reqwest::RequestBuilder {
         self.client.post(self.url()).json(message)
     }
@@ -343,6 +349,36 @@ async fn servers_are_asked_by_way_of_the_networks_proxy_as_goose_would_ask_them(
     assert!(ProxyClient::new(&[variable("HTTPS_PROXY", "no url at all")]).is_err());
 }
 
+/// goose ends its session with a server and, without waiting for an answer, itself; then the proxy goes.
+#[tokio::test]
+async fn what_is_said_last_arrives() {
+    let mut scene = Scene::open().await;
+    let (address, path) = scene.place();
+    let mut connection = TcpStream::connect(&address).await.unwrap();
+    connection.write_all(format!("GET /{path} HTTP/1.1\r\nhost: h\r\n\r\n").as_bytes()).await.unwrap();
+    // All of the answer: closing a connection with something unread would throw away what was written to it, too.
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"the server's answer") {
+        assert_ne!(connection.read_buf(&mut answer).await.unwrap(), 0);
+    }
+    assert_eq!(scene.server.asked().len(), 1);
+    // Nothing waits from here on, so the proxy sees all of this at once.
+    let other = open_proxy(&scene.origin, &scene.tasks).await;
+    let goodbye = format!("DELETE /{path} HTTP/1.1\r\nhost: h\r\n\r\n");
+    assert_eq!(connection.try_write(goodbye.as_bytes()).unwrap(), goodbye.len());
+    drop(connection);
+    drop(std::mem::replace(&mut scene.proxy, other));
+    let heard = async {
+        loop {
+            if let Some((parts, _)) = scene.server.asked().pop() {
+                return parts.method;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    assert_eq!(tokio::time::timeout(PATIENCE, heard).await.unwrap(), Method::DELETE);
+}
+
 #[tokio::test]
 async fn with_the_proxy_all_its_connections_end() {
     let mut scene = Scene::open().await;
@@ -366,8 +402,7 @@ async fn with_the_proxy_all_its_connections_end() {
 #[tokio::test]
 async fn connections_are_bounded() {
     let scene = Scene::open().await;
-    let address = scene.url().split('/').nth(2).unwrap().to_owned();
-    let path = scene.url().splitn(4, '/').nth(3).unwrap().to_owned();
+    let (address, path) = scene.place();
     let mut idle = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut connection = TcpStream::connect(&address).await.unwrap();

@@ -215,3 +215,24 @@ async fn what_cannot_be_removed_or_told_is_not_run() {
     gander.session(&json!({"mode": "approve"})).await;
     gander.stop().await;
 }
+
+#[tokio::test]
+async fn an_agent_that_loosens_its_mode_by_itself_is_set_back_before_the_next_prompt() {
+    let gander = Setup::fake().start().await;
+    let session = gander.session(&json!({"mode": "approve"})).await;
+    let loosened = json!({"sessionUpdate": "current_mode_update", "currentModeId": "auto"});
+    session.turn(&format!("update {loosened}")).await;
+    assert_eq!(session.now().await["agent"]["mode"], "auto", "what it is in is shown");
+
+    let mut events = session.events_with("?after=latest").await;
+    session.prompt("echo prompted").await;
+    let told = events.through("turn.completed").await;
+    let place = |fits: &dyn Fn(&Value) -> bool| told.iter().position(|event| fits(&event.data)).unwrap();
+    let restored = place(&|event| event["code"] == "mode-restored");
+    assert!(restored < place(&|event| event["type"] == "message.delta"), "before it hears of the prompt");
+    let message = text(&told[restored].data["message"]);
+    assert!(message.contains("auto") && message.contains("approve"), "{message}");
+    let now = session.now().await;
+    assert_eq!((&now["mode"], &now["agent"]["mode"]), (&json!("approve"), &json!("approve")));
+    gander.stop().await;
+}

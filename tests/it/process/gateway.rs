@@ -1,23 +1,26 @@
-//! Gateways that are killed, and gateways that adopt. Each is a process of its own: this test binary again, which
-//! runs [`gateway_role`] and does what it is told on its standard input.
+//! Gateways that are killed, and gateways that adopt. Each is a process of its own: `examples/bare_gateway`, which does
+//! what it is told on its standard input.
 
-use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use super::machine::{Tools, children, eventually, field, is_alive, signal, zombies_below};
-use super::{bash, spawner};
-
-/// In front of what the role answers, among what the test harness prints.
-const ANSWER: &str = "gateway-role: ";
+use super::spawner;
 
 /// Makes what follows the first process of a pid namespace that ends with it.
 const UNSHARE: [&str; 7] =
     ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+
+/// Cargo builds it with the tests.
+fn bare_gateway() -> PathBuf {
+    let gateway = Path::new(env!("CARGO_BIN_EXE_gander")).parent().unwrap().join("examples/bare_gateway");
+    assert!(gateway.is_file(), "no gateway at {}: build it with `cargo build --examples`", gateway.display());
+    gateway
+}
 
 struct Gateway {
     process: tokio::process::Child,
@@ -27,20 +30,19 @@ struct Gateway {
 
 impl Gateway {
     async fn start(storage_id: &str) -> Self {
-        Self::start_by(Command::new(std::env::current_exe().unwrap()), storage_id).await
+        Self::start_by(Command::new(bare_gateway()), storage_id).await
     }
 
     /// The gateway as the first process of a pid namespace, as in a container; its parent is [`Gateway::process`].
     async fn start_as_first_process(storage_id: &str) -> Self {
         let mut unshare = Command::new(UNSHARE[0]);
-        unshare.args(&UNSHARE[1..]).arg(std::env::current_exe().unwrap());
+        unshare.args(&UNSHARE[1..]).arg(bare_gateway());
         Self::start_by(unshare, storage_id).await
     }
 
     async fn start_by(mut command: Command, storage_id: &str) -> Self {
-        let role = format!("{}::gateway_role", module_path!().split_once("::").unwrap().1);
         let mut process = command
-            .args(["--exact", &role, "--ignored", "--nocapture"])
+            .arg(env!("CARGO_BIN_EXE_gander"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -60,12 +62,7 @@ impl Gateway {
     /// One command, one answer.
     async fn tell(&mut self, command: &str) -> String {
         self.commands.write_all(format!("{command}\n").as_bytes()).await.unwrap();
-        loop {
-            let line = self.answers.next_line().await.unwrap().expect("the gateway's answer");
-            if let Some((_, answer)) = line.split_once(ANSWER) {
-                return answer.to_owned();
-            }
-        }
+        self.answers.next_line().await.unwrap().expect("the gateway's answer")
     }
 
     /// Starts a child with the tools, a program that no end of input ends; the program's number and the shim's.
@@ -79,53 +76,6 @@ impl Gateway {
     async fn kill(&mut self) {
         self.process.kill().await.unwrap();
     }
-}
-
-#[test]
-#[ignore = "the other side of the tests in this file, which start it"]
-fn gateway_role() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut lines = io::stdin().lines().map_while(Result::ok);
-    let Some(storage_id) = lines.next() else { return };
-    runtime.block_on(async {
-        let spawner = spawner(&storage_id);
-        spawner.adopt_and_kill_strays().unwrap();
-        println!("{ANSWER}ready");
-        let mut child = None;
-        for line in lines {
-            let (command, argument) = line.split_once(' ').unwrap_or((&line, ""));
-            match command {
-                "spawn" => {
-                    let started = spawner.spawn(bash(argument)).await.unwrap();
-                    println!("{ANSWER}{}", started.pid());
-                    child = Some(started);
-                }
-                "end" => {
-                    let ended = child.take().unwrap();
-                    let control = ended.control();
-                    drop(ended);
-                    let grace = Duration::from_millis(argument.parse().unwrap());
-                    println!("{ANSWER}{}", control.end(grace).await);
-                }
-                "exit-codes" => {
-                    for _ in 0..3 {
-                        let codes = (0..16).map(|code| {
-                            let spawner = &spawner;
-                            async move {
-                                let child = spawner.spawn(bash(&format!("exit {code}"))).await.unwrap();
-                                (child.control().exited().await.code(), Some(code))
-                            }
-                        });
-                        for (found, expected) in futures_util::future::join_all(codes).await {
-                            assert_eq!(found, expected);
-                        }
-                    }
-                    println!("{ANSWER}all as they were");
-                }
-                other => panic!("unknown command {other}"),
-            }
-        }
-    });
 }
 
 #[tokio::test]

@@ -1,0 +1,38 @@
+# shellcheck shell=bash
+# What the tests' own scripts install. Sourced; needs root, the repository's folder.
+
+# Installs Debian's package of each program that is missing, which has its name.
+need_programs() {
+    local program missing=()
+    for program in "$@"; do
+        [[ -n "$(type -P "$program")" ]] || missing+=("$program")
+    done
+    ((${#missing[@]} == 0)) && return
+    if [[ "$(id -u)" != 0 ]] || ! type -P apt-get >/dev/null; then
+        printf 'missing: %s\n' "${missing[*]}" >&2
+        return 1
+    fi
+    printf 'installing %s\n' "${missing[*]}" >&2
+    DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# Runs what follows unless it was done before, under the name $1, for the same contents of the files named in $2 and
+# in the same place: what is installed may have its own path in it.
+once() {
+    local mark="$root/.tools/$1" files="$2" sum
+    shift 2
+    # shellcheck disable=SC2086
+    sum="$({ pwd && cat $files; } | sha256sum)"
+    [[ -f "$mark" && "$(<"$mark")" == "$sum" ]] && return
+    "$@" >&2
+    mkdir -p "$root/.tools"
+    printf '%s' "$sum" >"$mark"
+}
+
+# Makes a Python environment in $1 with what the file $2 lists.
+install_python() {
+    rm -rf "$1"
+    python3 -m venv "$1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check -r "$2"
+}
