@@ -13,6 +13,11 @@ mod rpc;
 mod stdio;
 mod translate;
 mod transport;
+mod websocket;
 
-pub use connection::{AgentPipes, AgentSelf, Connection, Limits, NewSession, ProviderFacts};
+pub use connection::{
+    AgentPipes, AgentSelf, AgentSocket, Connection, Limits, NewSession, ProviderFacts, close_session,
+    delete_session,
+};
 pub use stdio::{Redactor, StderrTail};
+pub use websocket::{SocketCloser, WebSocket, WebSocketError, WebSocketLimits};

@@ -36,7 +36,7 @@ use serde::Deserialize;
 pub use auth::AuthSettings;
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem, Violation};
-pub use goose::{GooseSettings, OwnConfiguration};
+pub use goose::{GooseSettings, GooseTransport, OwnConfiguration, ServeSettings};
 pub use layers::Flag;
 pub use limits::LimitSettings;
 pub use log::{LogFormat, LogSettings};

@@ -26,6 +26,7 @@ pub mod log;
 pub mod outcome;
 pub mod plan;
 pub mod remembered;
+pub mod serve;
 pub mod servers;
 pub mod starting;
 pub mod steer;

@@ -7,7 +7,8 @@
 //! A shim per child sees to it that nothing which the program starts outlives the program or the gateway, not even
 //! what makes a session of its own, and also when the gateway is killed. `shim.rs` says how; `exec_helper.rs`
 //! what has to happen in the program's own process; `handshake.rs` how both learn what to run; `registry.rs` what
-//! happens when a shim itself is killed; `sweep.rs` how processes are found and killed.
+//! happens when a shim itself is killed; `sweep.rs` how processes are found and killed, `marked.rs` those of one user of
+//! a program that works for several.
 //!
 //! **Invariant: while [strays are killed](crate::process::Spawner::adopt_and_kill_strays), every child process of the
 //! gateway is started here.** Any other would be taken for what a killed shim left, and killed.
@@ -37,6 +38,8 @@ use self::table::{Entry, Identity, positive};
 mod child;
 mod exec_helper;
 mod handshake;
+mod listening;
+mod marked;
 mod registry;
 mod shim;
 mod sweep;
@@ -44,6 +47,7 @@ mod table;
 
 pub use self::child::{Child, ChildControl};
 pub use self::handshake::InvalidSpec;
+pub use self::marked::EnvironmentMark;
 pub use self::sweep::DescendantSnapshot;
 
 /// The first arguments that make gander's binary a helper.

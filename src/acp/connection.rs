@@ -10,6 +10,7 @@
 //! not take what it is sent; it is given up.
 
 mod clock;
+mod closing;
 mod extensions;
 mod link;
 mod pending;
@@ -35,7 +36,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use self::clock::AgentClock;
-pub use self::link::AgentPipes;
+pub use self::closing::{close_session, delete_session};
+pub use self::link::{AgentPipes, AgentSocket};
 use self::pending::{Pending, State};
 pub use self::providers::ProviderFacts;
 use super::stdio::Redactor;

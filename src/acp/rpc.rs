@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// How much of a line over the limit is kept, to see what it was. In bytes.
-const HEAD_BYTES: usize = 4096;
+pub(super) const HEAD_BYTES: usize = 4096;
 /// A line buffer that grew past this shrinks back when its line is done. In bytes.
 const KEPT_CAPACITY: usize = 64 * 1024;
 

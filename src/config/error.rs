@@ -130,6 +130,18 @@ pub enum Problem {
         /// The listen address.
         listen: std::net::SocketAddr,
     },
+    /// Whoever reaches goose and has its secret can do all that goose can.
+    #[error("{host} is no loopback address: set goose.serve.allow_remote_host = true if goose is to listen there")]
+    GooseOpenToTheNetwork {
+        /// The address.
+        host: std::net::IpAddr,
+    },
+    /// The longer of two durations is the shorter.
+    #[error("must not be shorter than {other}")]
+    ShorterThan {
+        /// The other duration's key.
+        other: &'static str,
+    },
     /// Not an origin as browsers send it.
     #[error("{found:?} is not an origin, such as https://app.example.org (no path, no slash at the end)")]
     NotAnOrigin {

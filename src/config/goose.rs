@@ -1,5 +1,6 @@
 //! `[goose]`: how goose is started.
 
+mod serve;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use super::parse;
 use super::secret::Secret;
 use super::server::check_positive;
 use super::storage::absolute;
+pub use self::serve::{GooseTransport, ServeSettings};
 use crate::goose::catalogue;
 use crate::session::agent::Mode;
 
@@ -23,6 +25,11 @@ use crate::session::agent::Mode;
 pub struct GooseSettings {
     /// The program: a name to look for on `PATH`, or a path.
     pub command: String,
+    /// How gander talks to goose.
+    #[serde(deserialize_with = "parse::word")]
+    pub transport: GooseTransport,
+    /// The goose that all sessions share, with that transport.
+    pub serve: ServeSettings,
     /// Extensions to start besides goose's own defaults, by their catalogue keys.
     #[serde(deserialize_with = "parse::list")]
     pub builtins: Vec<String>,
@@ -131,6 +138,7 @@ impl GooseSettings {
             return Err(Violation::new("goose.mode", problem));
         }
         variables::validate(self)?;
+        self.serve.validate()?;
         check_positive("goose.start_timeout", self.start_timeout)?;
         check_positive("goose.request_timeout", self.request_timeout)
     }

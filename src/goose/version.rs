@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The oldest goose that gander works with.
-pub const OLDEST: Version = Version { major: 1, minor: 45, patch: 0 };
+pub const OLDEST: Version = Version::new(1, 45, 0);
 
 /// A goose version, as `goose --version` and `initialize` tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +14,12 @@ pub struct Version {
 }
 
 impl Version {
+    /// Of its three numbers.
+    #[must_use]
+    pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
+        Self { major, minor, patch }
+    }
+
     /// The first version number in a text, e.g. in ` 1.52.0⏎` or `goose 1.52.0-beta`. `None` when there is none.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {

@@ -17,7 +17,7 @@ use super::table::{Entry, Identity, ProcessTable, positive};
 pub(super) const SWEEP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Lets killed processes end before the next look.
-const BETWEEN_ROUNDS: Duration = Duration::from_millis(2);
+pub(super) const BETWEEN_ROUNDS: Duration = Duration::from_millis(2);
 
 /// The variable that marks every process of a gateway's children, unless they clear their environment.
 pub(super) const MARKER: &str = "GANDER_INSTANCE";
@@ -62,7 +62,12 @@ impl DescendantSnapshot {
         Self { identities: descendants.into_iter().map(|entry| entry.identity).collect() }
     }
 
-    fn contains(&self, entry: &Entry) -> bool {
+    #[cfg(test)]
+    pub(super) fn of_identities(identities: impl IntoIterator<Item = Identity>) -> Self {
+        Self { identities: identities.into_iter().collect() }
+    }
+
+    pub(super) fn contains(&self, entry: &Entry) -> bool {
         self.identities.contains(&entry.identity)
     }
 }

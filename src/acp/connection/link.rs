@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{AgentClock, Connection, Limits, QUEUED_LINES, reader, writer};
 use crate::acp::stdio::{Lines, Redactor, StandardInput};
 use crate::acp::transport::{Incoming, Outgoing};
+use crate::acp::websocket::WebSocket;
 use crate::session::agent::{AgentEvents, AgentExit, BoxFuture, EventFilter};
 use crate::shutdown::Tasks;
 
@@ -23,6 +24,16 @@ pub struct AgentPipes<R, W> {
     pub exit: BoxFuture<AgentExit>,
     /// Ends it by force. Called once at most, when it has to be given up.
     pub kill: Arc<dyn Fn() + Send + Sync>,
+    /// What must not be in its words about errors.
+    pub redactor: Redactor,
+}
+
+/// An agent that serves several sessions: how to talk to it about one of them, and how that ends.
+pub struct AgentSocket {
+    /// The connection for the session.
+    pub socket: WebSocket,
+    /// Resolves when the connection is closed and nothing of the session runs any more.
+    pub exit: BoxFuture<AgentExit>,
     /// What must not be in its words about errors.
     pub redactor: Redactor,
 }
@@ -54,6 +65,21 @@ impl Connection {
         let AgentPipes { stdout, stdin, exit, kill, redactor } = pipes;
         let (incoming, outgoing) = (Lines::new(stdout, limits.line_bytes), StandardInput(stdin));
         let hold = Hold { exit, kill, redactor };
+        Self::open_over(incoming, outgoing, hold, (filter, events), limits, tasks)
+    }
+
+    /// As [`Connection::open`], over a WebSocket. An agent that has to be given up loses it; the process goes on for its
+    /// other sessions.
+    pub fn open_socket(
+        AgentSocket { socket, exit, redactor }: AgentSocket,
+        filter: Box<dyn EventFilter>,
+        events: mpsc::Sender<AgentEvents>,
+        limits: Limits,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
+        let closer = socket.closer();
+        let (incoming, outgoing) = socket.split();
+        let hold = Hold { exit, kill: Arc::new(move || closer.close()), redactor };
         Self::open_over(incoming, outgoing, hold, (filter, events), limits, tasks)
     }
 
