@@ -15,6 +15,7 @@ mod service_manager;
 mod settings;
 mod trial;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::adapters::{Host, SqliteAnswers};
 pub use self::audit::read_audit;
 use self::figures::HostFigures;
+use self::launcher::GooseLauncher;
 use self::observing::Observing;
 use self::service_manager::ServiceManager;
 use self::settings::{extension_facts, http_settings, launcher, session_settings};
@@ -39,7 +41,7 @@ use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
 use crate::metrics::Metrics;
 use crate::process::Spawner;
-use crate::session::agent::LaunchError;
+use crate::session::agent::{AgentLauncher, LaunchError};
 use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
 use crate::session::registry::Registry;
@@ -170,7 +172,8 @@ impl App {
             tasks.clone(),
         )
         .await?;
-        remove_orphans(dir, &registry, tasks).await;
+        remove_orphans(dir, &registry, &launcher, tasks).await;
+        launcher.supervise();
         audit::forget_old(&store, config.storage.keep_audit, tasks);
         expiry::delete_unused(&registry, config.sessions.expire_after, tasks);
 
@@ -343,22 +346,25 @@ fn callers(config: &Config, dir: &Path) -> Result<CallersAndToken, CallersError>
 }
 
 /// Removes homes and folders of sessions that do not exist: a crash can come between a session's folders and its row.
-async fn remove_orphans(dir: &Path, registry: &Registry, tasks: &Tasks) {
+async fn remove_orphans(dir: &Path, registry: &Registry, launcher: &GooseLauncher, tasks: &Tasks) {
     let (dir, registry) = (dir.to_owned(), registry.clone());
-    let removed = tasks.spawn_blocking(move || {
+    let found = tasks.spawn_blocking(move || {
+        let mut orphans = BTreeSet::new();
         for folder in ["homes", "workspaces"] {
             let Ok(entries) = std::fs::read_dir(dir.join(folder)) else { continue };
-            for entry in entries.flatten() {
-                let id = entry.file_name().to_str().and_then(|name| name.parse::<SessionId>().ok());
-                if id.is_some_and(|id| registry.find(id).is_none())
-                    && let Err(error) = std::fs::remove_dir_all(entry.path())
-                {
-                    tracing::warn!(path = %entry.path().display(), %error, "a deleted session's folder is left");
-                }
-            }
+            let names = entries.flatten().map(|entry| entry.file_name());
+            let ids = names.filter_map(|name| name.to_str()?.parse::<SessionId>().ok());
+            orphans.extend(ids.filter(|id| registry.find(*id).is_none()));
         }
+        orphans
     });
-    if let Err(error) = removed.await {
+    let orphans = found.await.unwrap_or_else(|error| {
         tracing::error!(%error, "looking for deleted sessions' folders failed");
+        BTreeSet::new()
+    });
+    for session in orphans {
+        if let Err(error) = launcher.discard(session).await {
+            tracing::warn!(%session, %error, "a deleted session's folder is left");
+        }
     }
 }

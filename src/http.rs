@@ -87,6 +87,8 @@ pub struct HttpSettings {
     pub heartbeat_padding: usize,
     /// The largest request body, in bytes.
     pub body_bytes: usize,
+    /// The most that a prompt may take as JSON on its way to the agent, in bytes.
+    pub prompt_bytes: usize,
     /// The largest answer that is kept for an `Idempotency-Key`, in bytes.
     pub kept_answer_bytes: usize,
     /// The longest wait that `Prefer: wait` and `wait_s` get.

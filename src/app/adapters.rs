@@ -77,7 +77,11 @@ impl HostFacts for Host {
     }
 
     fn transport(&self) -> &'static str {
-        "stdio"
+        if self.extensions.launcher.is_shared() { "websocket" } else { "stdio" }
+    }
+
+    fn sessions_have_environments(&self) -> bool {
+        !self.extensions.launcher.is_shared()
     }
 
     fn demo(&self) -> bool {
@@ -88,6 +92,7 @@ impl HostFacts for Host {
         let launcher = self.extensions.launcher.clone();
         Box::pin(async move {
             match launcher.find().await {
+                Ok(_) if let Some(fault) = launcher.serve_fault() => Err(AgentUnusable(fault)),
                 Ok((_, version)) => Ok(AgentProgram { name: "goose".into(), version: version.to_string() }),
                 Err(error) => Err(AgentUnusable(error.to_string())),
             }

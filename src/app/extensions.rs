@@ -63,9 +63,18 @@ impl ExtensionFacts {
         }
         let session = ExtensionLevel { builtins: Some(vec![name.to_owned()]), disabled: Vec::new() };
         match ExtensionChoice::resolve(&self.server, &session) {
-            Ok(_) => Ok(()),
             Err(DisabledByServer { .. }) => Err(ExtensionRefusal::SwitchedOff),
+            Ok(_) if self.launcher.is_shared() && !self.is_started(name) => Err(ExtensionRefusal::NotShared),
+            Ok(_) => Ok(()),
         }
+    }
+
+    /// Whether a goose that is started for all sessions has the extension.
+    fn is_started(&self, name: &str) -> bool {
+        let choice = ExtensionChoice::resolve(&self.server, &ExtensionLevel::default()).unwrap_or_default();
+        choice.builtins.iter().any(|builtin| catalogue::same(builtin, name))
+            || catalogue::find(name)
+                .is_some_and(|known| known.on_by_default && !choice.switched_off.contains(known.name))
     }
 
     /// The tool servers of a session that has these wishes. goose's configuration may have servers of its own, whose

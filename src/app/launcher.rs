@@ -6,9 +6,12 @@ mod guard;
 mod hang;
 mod hearing;
 mod listing;
+mod process;
 mod program;
+mod serve;
 mod servers;
 mod settle;
+mod shared;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -26,9 +29,12 @@ use self::agent::{GooseAgent, exit_of};
 pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
+use self::process::AgentProcess;
 use self::program::ProgramStamp;
+pub(super) use self::serve::Serve;
 use self::servers::Proxies;
 use self::settle::{NotReady, Origin, Settled, Started, settle};
+use self::shared::SharedPart;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::belonging::{self, Belonging};
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
@@ -36,7 +42,7 @@ use crate::goose::outcome;
 use crate::goose::servers::Servers;
 use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
-use crate::process::{ChildControl, ProcessSpec, SpawnError, Spawner};
+use crate::process::{ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
     Agent, AgentEvents, AgentFacts, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError, LaunchSpec,
     LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
@@ -84,14 +90,26 @@ struct Shared {
     versions: Mutex<HashMap<ProgramStamp, Version>>,
     listing: ListingCache,
     proxies: Proxies,
+    /// The goose that all sessions share; `None`: each has its own.
+    serve: Option<Serve>,
+    /// The sessions' parts of it, until nothing of them runs any more. A standard mutex, as above.
+    parts: Mutex<HashMap<SessionId, SharedPart>>,
+}
+
+impl Shared {
+    fn parts<T>(&self, look: impl FnOnce(&mut HashMap<SessionId, SharedPart>) -> T) -> T {
+        look(&mut self.parts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl GooseLauncher {
-    pub(super) fn new(settings: GooseSettings, spawner: Spawner, tasks: Tasks) -> Self {
-        let (versions, listing) = (Mutex::default(), ListingCache::default());
+    /// `serve`: the goose that all sessions share, if they do.
+    pub(super) fn new(settings: GooseSettings, serve: Option<Serve>, spawner: Spawner, tasks: Tasks) -> Self {
+        let (versions, parts, listing) = (Mutex::default(), Mutex::default(), ListingCache::default());
         let environment = settings.launch.inherited.iter().chain(&settings.launch.last).cloned().collect();
         let proxies = Proxies::new(environment, tasks.clone());
-        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing, proxies }) }
+        let shared = Shared { settings, spawner, tasks, versions, listing, proxies, serve, parts };
+        Self { shared: Arc::new(shared) }
     }
 
     async fn launch(
@@ -112,6 +130,10 @@ impl GooseLauncher {
         let mut servers = self.servers_for(&spec, &mut launch).await?;
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
+        let home = match &self.shared.serve {
+            Some(_) => shared::home_of_all(&settings.homes),
+            None => home,
+        };
         let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
         guard.check_memory().await.map_err(|Unfit(reason)| failed(reason))?;
         let process = ProcessSpec {
@@ -123,16 +145,27 @@ impl GooseLauncher {
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
         let hearing = self.hearing(session, &guard.home, &redactor, &events);
-        let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
+        let mut agent = match &self.shared.serve {
+            None => self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?,
+            Some(serve) => {
+                let run = self.run_shared(serve, session, spec.mode, Arc::clone(&guard), &redactor, events);
+                self.in_time(run, &cancel).await?
+            }
+        };
         agent.keep(servers.proxy.take());
-        let GooseAgent { connection, control, .. } = &agent;
+        let GooseAgent { connection, process, .. } = &agent;
         let waiting = Waiting::for_what("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
             waiting.now("goose has not answered session/new");
             let (origin, session) = match &resume {
-                None => (Origin::New, connection.new_session(&cwd, &servers.servers).await?),
+                None => {
+                    let new = connection.new_session(&cwd, &servers.servers).await?;
+                    self.note_session(session, connection, process).await?;
+                    (Origin::New, new)
+                }
                 Some(Resume { token: ResumeToken(kept), .. }) => {
+                    process.note_name(kept);
                     waiting.now("goose has not answered session/load");
                     let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
                     (Origin::Loaded, loaded)
@@ -140,7 +173,8 @@ impl GooseLauncher {
             };
             let session = servers.without_left_out(hearing.complete(connection, session).await);
             waiting.now("goose has not taken the session's settings");
-            let started = Started { launch: &launch, provider: settings.launch.own_provider(), origin };
+            let mode = self.shared.serve.as_ref().map_or(spec.mode, |serve| serve.spec.mode);
+            let started = Started { launch: &launch, provider: settings.launch.own_provider(), mode, origin };
             let settled = settle(connection, &spec, started, session).await?;
             waiting.now("goose has not told which extensions it has loaded");
             let removed = guard.tidy(connection, settled.session.extensions.as_deref()).await;
@@ -149,9 +183,9 @@ impl GooseLauncher {
         let ready = tokio::select! {
             ready = tokio::time::timeout(settings.start_timeout, ready) => match ready {
                 Ok(Ok(ready)) => Ok(ready),
-                Ok(Err(error)) => Err(self.start_failure(error, &redactor, control, &stderr).await),
+                Ok(Err(error)) => Err(self.start_failure(error, &redactor, process).await),
                 Err(_) => {
-                    Err(self.timed_out(waiting.for_now(), &guard.home, &servers.servers, control).await)
+                    Err(self.timed_out(waiting.for_now(), &guard.home, &servers.servers, process).await)
                 }
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
@@ -168,7 +202,8 @@ impl GooseLauncher {
             })?;
             checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
             checked.notices.extend(notices.into_iter().chain(servers.notices()));
-            checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
+            let removed = removed.iter().filter(|name| !self.is_left_to_the_guard(name, &spec));
+            checked.notices.extend(removed.map(|name| belonging::removed(name)));
             if resume.is_none() {
                 checked.notices.extend(launch::out_of_place(&checked.extensions));
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
@@ -189,8 +224,8 @@ impl GooseLauncher {
         let facts = AgentFacts {
             name: if about.name.is_empty() { "goose".into() } else { about.name },
             version: if about.version.is_empty() { version.to_string() } else { about.version },
-            transport: "stdio",
-            pid: Some(control.pid()),
+            transport: process.transport(),
+            pid: Some(process.pid()),
             cwd,
             mode: spec.mode,
             extensions: checked.extensions,
@@ -209,7 +244,7 @@ impl GooseLauncher {
         guard: Arc<Guard>,
         redactor: &Redactor,
         events: mpsc::Sender<AgentEvents>,
-    ) -> Result<(GooseAgent, StderrTail), LaunchError> {
+    ) -> Result<GooseAgent, LaunchError> {
         let settings = &self.shared.settings;
         let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
         let control = child.control();
@@ -225,26 +260,31 @@ impl GooseLauncher {
             },
             redactor: redactor.clone(),
         };
-        let limits = Limits {
+        let filter = Box::new(GooseUpdates::new(mode));
+        let run = filter.run();
+        let connection = Connection::open(pipes, filter, events, self.limits(), &self.shared.tasks);
+        let process = AgentProcess::Own(control, stderr);
+        Ok(GooseAgent::new(connection, process, guard, run, self.shared.tasks.clone()))
+    }
+
+    /// What bounds a connection.
+    fn limits(&self) -> Limits {
+        let settings = &self.shared.settings;
+        Limits {
             line_bytes: settings.line_bytes,
             pending_permissions: settings.pending_permissions,
             // The whole start has this limit; what hangs is looked for when it is over, before goose is killed.
             start_timeout: 2 * settings.start_timeout,
             request_timeout: settings.request_timeout,
             ..Limits::default()
-        };
-        let filter = Box::new(GooseUpdates::new(mode));
-        let run = filter.run();
-        let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
-        Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
+        }
     }
 
     async fn start_failure(
         &self,
         error: NotReady,
         redactor: &Redactor,
-        control: &ChildControl,
-        stderr: &StderrTail,
+        process: &AgentProcess,
     ) -> LaunchError {
         let failure = match error {
             NotReady::Failed(failure) => failure,
@@ -259,12 +299,7 @@ impl GooseLauncher {
                 waiting_for: message,
                 extensions: Vec::new(),
             },
-            _ => {
-                control.kill();
-                control.exited().await;
-                let tail = stderr.text_at_exit().await;
-                LaunchError::Failed { detail, stderr_tail: (!tail.is_empty()).then_some(tail) }
-            }
+            _ => LaunchError::Failed { detail, stderr_tail: process.last_words().await },
         }
     }
 }
@@ -299,7 +334,11 @@ impl AgentLauncher for GooseLauncher {
     }
 
     fn discard(&self, session: SessionId) -> BoxFuture<io::Result<()>> {
-        Box::pin(self.clone().remove_folders(session))
+        if self.is_shared() {
+            Box::pin(self.clone().discard_shared(session))
+        } else {
+            Box::pin(self.clone().remove_folders(session))
+        }
     }
 }
 

@@ -4,15 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::extensions::ExtensionFacts;
-use super::launcher::{GooseLauncher, GooseSettings};
-use crate::acp::Redactor;
-use crate::config::{Config, OwnConfiguration};
+use super::launcher::{GooseLauncher, GooseSettings, Serve};
+use crate::acp::{Redactor, WebSocketLimits};
+use crate::config::{Config, GooseTransport, OwnConfiguration};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::{LaunchSettings, OwnSettings};
+use crate::goose::serve;
 use crate::goose::tools::GooseTools;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
+use crate::session::agent::LaunchSpec;
 use crate::session::permission::PermissionSettings;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, SessionSettings};
@@ -42,6 +44,7 @@ pub(super) fn launcher(
         homes.chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
     );
     let finder = config.clone();
+    let serve = serve(config, tasks);
     let settings = GooseSettings {
         find_program: Box::new(move || finder.goose_command()),
         launch: LaunchSettings {
@@ -63,13 +66,35 @@ pub(super) fn launcher(
         pending_permissions: config.limits.pending_permissions,
         redactor,
     };
-    GooseLauncher::new(settings, spawner, tasks.clone())
+    GooseLauncher::new(settings, serve, spawner, tasks.clone())
+}
+
+/// The goose that all sessions share, if they do.
+fn serve(config: &Config, tasks: &Tasks) -> Option<Serve> {
+    let settings = config.goose.serve.clone();
+    let limits = WebSocketLimits {
+        sent_bytes: serve::MESSAGE_BYTES,
+        received_bytes: config.limits.line_bytes,
+        ping_interval: settings.ping_interval,
+        ping_timeout: settings.ping_timeout,
+    };
+    let spec = LaunchSpec {
+        provider: config.goose.provider.clone(),
+        model: config.goose.model.clone(),
+        ..LaunchSpec::new(config.goose.mode)
+    };
+    let sessions = config.sessions.max_running;
+    (config.goose.transport == GooseTransport::Websocket)
+        .then(|| Serve::new(settings, spec, limits, sessions, tasks.hard()))
 }
 
 fn own_settings(config: &Config) -> OwnSettings {
     let OwnConfiguration { provider, model } = config.own_configuration();
     OwnSettings { provider, model, thinking_effort: config.goose.thinking_effort.clone() }
 }
+
+/// What a message has around its prompt, in bytes: less than this.
+const AROUND_A_PROMPT: usize = 64 * 1024;
 
 /// Whether a variable's value is kept from everyone's eyes, by its name.
 fn is_secret(name: &str) -> bool {
@@ -141,6 +166,10 @@ pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSetting
         heartbeat: config.server.heartbeat,
         heartbeat_padding: config.server.heartbeat_padding,
         body_bytes: config.limits.body_bytes,
+        prompt_bytes: match config.goose.transport {
+            GooseTransport::Stdio => usize::MAX,
+            GooseTransport::Websocket => serve::MESSAGE_BYTES - AROUND_A_PROMPT,
+        },
         kept_answer_bytes: config.limits.idempotency_body_bytes,
         wait: config.limits.wait,
         streams_per_caller: config.limits.streams_per_caller,

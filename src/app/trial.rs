@@ -22,7 +22,12 @@ pub async fn try_goose(config: &Config, tasks: &Tasks) -> Result<Trial, StartErr
     let launcher = launcher(&config, None, spawner(&dir, tasks)?, tasks);
     let program = launcher.find().await;
     let session = match &program {
-        Ok(_) => Some(try_session(&launcher, &config).await),
+        Ok(_) => {
+            launcher.supervise();
+            let tried = try_session(&launcher, &config).await;
+            launcher.stop_serving().await;
+            Some(tried)
+        }
         Err(_) => None,
     };
     if let Err(error) = std::fs::remove_dir_all(&dir) {

@@ -131,7 +131,9 @@ pub enum Problem {
         listen: std::net::SocketAddr,
     },
     /// Whoever reaches goose and has its secret can do all that goose can.
-    #[error("{host} is no loopback address: set goose.serve.allow_remote_host = true if goose is to listen there")]
+    #[error(
+        "{host} is no loopback address: set goose.serve.allow_remote_host = true if goose is to listen there"
+    )]
     GooseOpenToTheNetwork {
         /// The address.
         host: std::net::IpAddr,

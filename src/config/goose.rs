@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+pub use self::serve::{GooseTransport, ServeSettings};
 use super::Environment;
 use super::error::{Problem, Violation};
 use super::parse;
 use super::secret::Secret;
 use super::server::check_positive;
 use super::storage::absolute;
-pub use self::serve::{GooseTransport, ServeSettings};
 use crate::goose::catalogue;
 use crate::session::agent::Mode;
 

@@ -128,6 +128,28 @@ pub fn prepare(
         made.map_err(io_error("make", parent))?;
     }
     make_folder(root)?;
+    fill(root, config_dir, switched_off)
+}
+
+/// As [`prepare`], of a home that may be there already: its configuration is made anew, without what goose remembers of
+/// permissions, and its temporary files go. The sessions in it stay.
+///
+/// # Errors
+/// As [`prepare`]. Only while no goose runs on it.
+pub fn renew(
+    root: &Path,
+    config_dir: Option<&Path>,
+    switched_off: &BTreeSet<String>,
+) -> Result<(), HomeError> {
+    if !root.exists() {
+        return prepare(root, config_dir, switched_off);
+    }
+    remove(&temporary_folder(root))?;
+    remove(&configuration_folder(root))?;
+    fill(root, config_dir, switched_off)
+}
+
+fn fill(root: &Path, config_dir: Option<&Path>, switched_off: &BTreeSet<String>) -> Result<(), HomeError> {
     make_folder(&temporary_folder(root))?;
     let target = configuration_folder(root);
     make_folder(&target)?;

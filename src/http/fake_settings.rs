@@ -14,6 +14,7 @@ pub(super) fn settings() -> HttpSettings {
         heartbeat_padding: 0,
         kept_answer_bytes: 1 << 20,
         body_bytes: 1024,
+        prompt_bytes: usize::MAX,
         wait: Duration::from_mins(5),
         streams_per_caller: 4,
         stream_tickets_per_caller: 2,

@@ -69,6 +69,11 @@ pub enum ExtensionRefusal {
     /// A session may only narrow what the gateway's owner allows.
     #[error("the gateway's owner has switched this extension off")]
     SwitchedOff,
+    /// All sessions share a process, which is started without it.
+    #[error(
+        "all sessions share one agent process (goose.transport), which is not started with this extension"
+    )]
+    NotShared,
 }
 
 fn did_you_mean(nearest: &[&'static str]) -> String {
@@ -80,8 +85,11 @@ pub trait HostFacts: Send + Sync + 'static {
     /// gander's own version.
     fn version(&self) -> &str;
 
-    /// How gander talks to agents: `stdio`.
+    /// How gander talks to agents: `stdio` or `websocket`.
     fn transport(&self) -> &str;
+
+    /// Whether a session can have environment variables of its own. It cannot where all sessions share a process.
+    fn sessions_have_environments(&self) -> bool;
 
     /// Whether the built-in scripted model stands in for a provider.
     fn demo(&self) -> bool;

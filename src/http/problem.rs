@@ -196,9 +196,15 @@ impl Problem {
     /// Unacceptable fields, all of them; `errors` is not empty.
     #[must_use]
     pub fn unacceptable(errors: Vec<FieldError>) -> Self {
+        Self::of_fields(Code::InvalidRequest, errors)
+    }
+
+    /// A problem with fields, all of them; `errors` is not empty.
+    #[must_use]
+    pub fn of_fields(code: Code, errors: Vec<FieldError>) -> Self {
         let texts: Vec<String> =
             errors.iter().map(|error| format!("{}: {}", error.pointer, error.detail)).collect();
-        Self::new(Code::InvalidRequest, texts.join("; ")).errors(errors)
+        Self::new(code, texts.join("; ")).errors(errors)
     }
 
     /// Adds a member that says what the problem is about, e.g. `turn_id`.

@@ -3,16 +3,48 @@
 //! goose takes more kinds of content block than are good for it: it reads the file that a `resource_link` names from
 //! anywhere on its host, and drops `audio` and binary resources without a word. Such prompts are refused.
 
+use std::io;
+
 use serde_json::{Map, Value};
 
-use super::problem::{FieldError, pointer_token};
+use super::problem::{Code, FieldError, Problem, pointer_token};
 use crate::session::turn::Prompt;
 
 /// What is wrong with a prompt: where, and what.
 type Faults = Vec<FieldError>;
 
+/// The prompt in a request's `prompt` field; the agent takes none that has more bytes of JSON than `limit`.
+pub(super) fn bounded_prompt_of(value: Value, limit: usize) -> Result<Prompt, Problem> {
+    let prompt = prompt_of(value).map_err(Problem::unacceptable)?;
+    let mut bytes = CountedBytes(0);
+    let counted = match &prompt {
+        Prompt::Text(text) => serde_json::to_writer(&mut bytes, text),
+        Prompt::Blocks(blocks) => serde_json::to_writer(&mut bytes, blocks),
+    };
+    counted.map_err(Problem::internal)?;
+    if bytes.0 > limit {
+        let detail = format!("the prompt has {} bytes of JSON, and the agent takes {limit}", bytes.0);
+        return Err(Problem::new(Code::BodyTooLarge, detail));
+    }
+    Ok(prompt)
+}
+
+/// Only counts what is written.
+struct CountedBytes(usize);
+
+impl io::Write for CountedBytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The prompt in a request's `prompt` field.
-pub(super) fn prompt_of(value: Value) -> Result<Prompt, Faults> {
+fn prompt_of(value: Value) -> Result<Prompt, Faults> {
     match value {
         Value::String(text) if text.trim().is_empty() => Err(vec![empty_prompt()]),
         Value::String(text) => Ok(Prompt::Text(text)),

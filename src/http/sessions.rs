@@ -127,8 +127,8 @@ pub async fn create_session(
         Some(cwd) => Some(bodies::usable_cwd(cwd, &api.settings).await),
         None => None,
     };
-    let named = [Setting::Provider, Setting::Model, Setting::ThinkingEffort, Setting::Mode];
-    let named: Vec<Setting> = named.into_iter().filter(|setting| body.names(*setting)).collect();
+    let named = body.named_settings();
+    body.refuse_what_needs_an_own_process(api.host.as_ref())?;
     if body.names_unknown_extension(api.host.as_ref()) {
         // The agent's program may have it. Asking it once is enough for `check` to know.
         api.host.extensions().await;

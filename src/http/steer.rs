@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::auth::{Caller, Role, session_of};
 use super::problem::Problem;
-use super::prompt::prompt_of;
+use super::prompt::bounded_prompt_of;
 use super::request::{Identifier, JsonBody, PathText};
 use crate::session::id::{SessionId, TurnId};
 use crate::session::turn::{Prompt, Turn};
@@ -59,6 +59,6 @@ pub async fn steer_turn(
     caller.require(Role::Prompt)?;
     let session = session_of(&api, &caller, &session_id)?;
     let turn = TurnId::identify(&turn_id)?;
-    let prompt = prompt_of(body.prompt).map_err(Problem::unacceptable)?;
+    let prompt = bounded_prompt_of(body.prompt, api.settings.prompt_bytes)?;
     Ok((StatusCode::ACCEPTED, Json(session.steer(&caller.by(), turn, prompt).await?)))
 }

@@ -17,7 +17,7 @@ use super::auth::{Caller, Role, session_of};
 use super::events::{event_stream, readers, reserve_stream};
 use super::idempotency::StreamAgain;
 use super::problem::Problem;
-use super::prompt::prompt_of;
+use super::prompt::bounded_prompt_of;
 use super::request::{Identifier, JsonBody, PageRequest, PathText, Preference, QueryParams, next_cursor};
 use super::sessions::{PREFERENCE_APPLIED, set_location};
 use super::stream::{Form, OpenStream, Selection, SessionEvents, Start, Until};
@@ -120,7 +120,7 @@ pub async fn create_turn(
 ) -> Result<Response, Problem> {
     caller.require(Role::Prompt)?;
     let session = session_of(&api, &caller, &session_id)?;
-    let prompt = prompt_of(body.prompt).map_err(Problem::unacceptable)?;
+    let prompt = bounded_prompt_of(body.prompt, api.settings.prompt_bytes)?;
     // Before the turn begins: a stream that may not be opened must not cost a turn.
     let wanted = if wants_events(&headers) {
         caller.require(Role::Read)?;

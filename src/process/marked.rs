@@ -135,7 +135,8 @@ mod tests {
         let spared = entries.iter().filter(|entry| spared.contains(&number(entry)));
         let since = DescendantSnapshot::of_identities(spared.map(|entry| entry.identity));
         let is_marked = |pid: Pid| of.contains(&pid.as_raw_nonzero().get());
-        let mut numbers: Vec<i32> = marked(&table, ends, &since, which, is_marked).iter().map(number).collect();
+        let mut numbers: Vec<i32> =
+            marked(&table, ends, &since, which, is_marked).iter().map(number).collect();
         numbers.sort_unstable();
         numbers
     }

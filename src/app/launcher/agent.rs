@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::guard::Guard;
+use super::process::AgentProcess;
 use crate::acp::{Connection, StderrTail};
 use crate::goose::belonging;
 use crate::goose::steer::{self, ActiveRun, SteerParams};
@@ -25,7 +26,7 @@ use crate::shutdown::Tasks;
 /// A running goose.
 pub(super) struct GooseAgent {
     pub(super) connection: Arc<Connection>,
-    pub(super) control: ChildControl,
+    pub(super) process: AgentProcess,
     /// What ran when goose was ready: servers, and what they leave to themselves. None of it is a tool's.
     at_start: DescendantSnapshot,
     /// What ran when the turn began. A standard mutex: held for a copy, never across an await.
@@ -44,13 +45,13 @@ const RUN_PATIENCE: Duration = Duration::from_secs(10);
 impl GooseAgent {
     pub(super) fn new(
         connection: Arc<Connection>,
-        control: ChildControl,
+        process: AgentProcess,
         guard: Arc<Guard>,
         run: ActiveRun,
         tasks: Tasks,
     ) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, proxy: None }
+        Self { connection, process, at_start, mark: Arc::default(), guard, run, tasks, proxy: None }
     }
 
     /// Keeps the proxy for as long as goose.
@@ -60,7 +61,7 @@ impl GooseAgent {
 
     /// goose is ready. A turn that it was woken for begins now, without a mark of its own.
     pub(super) async fn note_start(&mut self) {
-        self.at_start = self.control.snapshot().await;
+        self.at_start = self.process.snapshot().await;
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = self.at_start.clone();
     }
 
@@ -91,7 +92,7 @@ impl GooseAgent {
 /// An agent that nobody holds, or whose start fails halfway, must not run on: the reader would keep it.
 impl Drop for GooseAgent {
     fn drop(&mut self) {
-        self.control.kill();
+        self.process.kill();
     }
 }
 
@@ -109,9 +110,9 @@ impl Agent for GooseAgent {
     }
 
     fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
-        let (control, mark, guard) = (self.control.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
+        let (process, mark, guard) = (self.process.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
-            let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), control.snapshot());
+            let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), process.snapshot());
             *mark.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
             remembers_nothing
         })
@@ -127,25 +128,22 @@ impl Agent for GooseAgent {
     }
 
     fn sweep(&self) -> BoxFuture<Sweep> {
-        let control = self.control.clone();
+        let process = self.process.clone();
         let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(async move {
-            let (killed, complete) = control.sweep(&mark).await;
+            let (killed, complete) = process.sweep(&mark).await;
             Sweep { killed, complete }
         })
     }
 
     fn background(&self) -> BoxFuture<usize> {
-        let (control, at_start) = (self.control.clone(), self.at_start.clone());
-        Box::pin(async move { control.background(&at_start).await })
+        let (process, at_start) = (self.process.clone(), self.at_start.clone());
+        Box::pin(async move { process.background(&at_start).await })
     }
 
     fn end(&self, grace: Duration) -> BoxFuture<()> {
-        self.connection.close_stdin();
-        let control = self.control.clone();
-        Box::pin(async move {
-            control.end(grace).await;
-        })
+        let (connection, process) = (Arc::clone(&self.connection), self.process.clone());
+        Box::pin(async move { process.end(&connection, grace).await })
     }
 }
 
@@ -160,7 +158,7 @@ pub(super) fn exit_of(control: ChildControl, stderr: StderrTail) -> BoxFuture<Ag
     })
 }
 
-fn described(status: ExitStatus) -> String {
+pub(super) fn described(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{GooseLauncher, failed, not_made};
+use super::{GooseLauncher, failed, not_made, shared};
 use crate::goose::launch::Launch;
 use crate::goose::{home, memory};
 use crate::session::agent::{LaunchError, LaunchSpec};
@@ -25,8 +25,18 @@ impl GooseLauncher {
         let workspace = self.shared.settings.workspaces.join(session.to_string());
         let earlier = earlier.map(ToOwned::to_owned);
         let asked = launch.clone();
+        let is_shared = self.is_shared();
         let prepared = self.shared.tasks.spawn_blocking(move || {
+            if is_shared {
+                shared::prepare_folder(&home, earlier.is_some())?;
+                return Ok((working_folder(cwd, workspace, earlier.is_some())?, None));
+            }
             match &earlier {
+                Some(_) if shared::is_shared_folder(&home) => {
+                    return Err(failed(
+                        "the session was made with goose.transport = \"websocket\" and works only with it",
+                    ));
+                }
                 // goose goes on from what it has saved there; its configuration counted when the session was made.
                 Some(_) if home.is_dir() => {}
                 Some(_) => return Err(failed("what goose remembers of the session is gone")),
@@ -39,13 +49,37 @@ impl GooseLauncher {
             tracing::error!(%error, "preparing a session's folders failed");
             Err(failed("the session's folders cannot be made"))
         })?;
+        self.name_memory(memory, launch);
+        Ok(cwd)
+    }
+
+    /// Makes the home of the goose that all sessions share, and what that is to be started with but for its arguments.
+    pub(super) async fn prepare_serving(&self, spec: &LaunchSpec) -> Result<Launch, LaunchError> {
+        let settings = &self.shared.settings;
+        let home = shared::home_of_all(&settings.homes);
+        let mut launch = settings.launch.launch(spec, &home).map_err(|error| failed(error.to_string()))?;
+        // Servers that are reached through gander are on loopback.
+        launch.reach_loopback_directly();
+        let (config_dir, asked) = (settings.config_dir.clone(), launch.clone());
+        let prepared = self.shared.tasks.spawn_blocking(move || {
+            home::renew(&home, config_dir.as_deref(), &asked.switched_off).map_err(|error| unmade(&error))?;
+            keep_memory(&home, &asked, None)
+        });
+        let memory = prepared.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "preparing goose's home failed");
+            Err(failed("goose's home cannot be made"))
+        })?;
+        self.name_memory(memory, &mut launch);
+        Ok(launch)
+    }
+
+    fn name_memory(&self, memory: Option<PathBuf>, launch: &mut Launch) {
         if let Some(folder) = memory
             && !self.shared.settings.launch.sets_last(memory::VARIABLE)
         {
             let folder = folder.to_string_lossy().into_owned();
             launch.environment.insert(memory::VARIABLE.to_owned(), folder);
         }
-        Ok(cwd)
     }
 
     /// Removes what a deleted session had on disk.
@@ -69,15 +103,17 @@ fn make_home(home: &Path, config_dir: Option<&Path>, launch: &Launch) -> Result<
         tracing::error!(%error, "a session's old goose home cannot be removed");
         not_made("the session's goose home cannot be made", &error)
     })?;
-    home::prepare(home, config_dir, &launch.switched_off).map_err(|error| {
-        tracing::error!(%error, "a session's goose home cannot be made");
-        match error {
-            home::HomeError::Malformed { .. } => {
-                failed("goose's config.yaml is malformed: goose would skip it and switch every extension on")
-            }
-            error => not_made("the session's goose home cannot be made", &error),
+    home::prepare(home, config_dir, &launch.switched_off).map_err(|error| unmade(&error))
+}
+
+fn unmade(error: &home::HomeError) -> LaunchError {
+    tracing::error!(%error, "a goose home cannot be made");
+    match error {
+        home::HomeError::Malformed { .. } => {
+            failed("goose's config.yaml is malformed: goose would skip it and switch every extension on")
         }
-    })
+        error => not_made("the session's goose home cannot be made", error),
+    }
 }
 
 /// Where goose's `memory` is to look for what it remembers, when the session may have it.

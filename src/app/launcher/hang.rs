@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::GooseLauncher;
+use super::process::AgentProcess;
 use crate::goose::starting;
-use crate::process::ChildControl;
 use crate::session::agent::servers::McpServer;
 use crate::session::agent::{ExtensionStatus, LaunchError};
 
@@ -15,9 +15,9 @@ impl GooseLauncher {
         waiting_for: &'static str,
         home: &Path,
         servers: &[McpServer],
-        control: &ChildControl,
+        process: &AgentProcess,
     ) -> LaunchError {
-        let children = control.child_command_lines().await;
+        let children = process.child_command_lines().await;
         let (home, servers) = (home.to_owned(), servers.to_vec());
         let looking =
             self.shared.tasks.spawn_blocking(move || starting::silent_servers(&home, &servers, &children));

@@ -13,7 +13,7 @@ use crate::acp::{Connection, NewSession};
 use crate::goose::launch::Launch;
 use crate::session::agent::settings::{check_choice, check_set};
 use crate::session::agent::{
-    AgentCommand, AgentFailure, ConfigOption, LaunchError, LaunchSpec, Notice, NoticeLevel, Setting,
+    AgentCommand, AgentFailure, ConfigOption, LaunchError, LaunchSpec, Mode, Notice, NoticeLevel, Setting,
 };
 use crate::session::turn::TurnErrorClass;
 
@@ -45,6 +45,8 @@ pub(super) struct Started<'a> {
     pub(super) launch: &'a Launch,
     /// The provider that the session has if it names none.
     pub(super) provider: Option<&'a str>,
+    /// The mode that a new session is in by itself.
+    pub(super) mode: Mode,
     pub(super) origin: Origin,
 }
 
@@ -75,10 +77,10 @@ pub(super) async fn settle(
         Err(error) => return Err(error),
     };
     let Settling { options, .. } = settling;
-    let asked = Some(spec.mode.as_str());
+    let by_itself = Some(started.mode.as_str());
     let mode = match (started.origin, session.mode.as_deref()) {
         // Not even started as it was asked to: that fails the start, whatever it says later.
-        (Origin::New, found) if found != asked => session.mode,
+        (Origin::New, found) if found != by_itself => session.mode,
         _ => Setting::Mode.current(&options).map(ToOwned::to_owned).or(session.mode),
     };
     let session = NewSession { mode, config_options: Some(options), extensions: session.extensions };

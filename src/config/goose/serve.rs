@@ -56,7 +56,10 @@ pub struct ServeSettings {
 impl ServeSettings {
     pub(super) fn validate(&self) -> Result<(), Violation> {
         if !self.host.is_loopback() && !self.allow_remote_host {
-            return Err(Violation::new("goose.serve.host", Problem::GooseOpenToTheNetwork { host: self.host }));
+            return Err(Violation::new(
+                "goose.serve.host",
+                Problem::GooseOpenToTheNetwork { host: self.host },
+            ));
         }
         for (key, duration) in [
             ("goose.serve.startup_timeout", self.startup_timeout),
@@ -74,12 +77,7 @@ impl ServeSettings {
                 "goose.serve.restart_backoff",
                 self.restart_backoff,
             ),
-            (
-                "goose.serve.ping_timeout",
-                self.ping_timeout,
-                "goose.serve.ping_interval",
-                self.ping_interval,
-            ),
+            ("goose.serve.ping_timeout", self.ping_timeout, "goose.serve.ping_interval", self.ping_interval),
         ] {
             if longer < shorter {
                 return Err(Violation::new(key, Problem::ShorterThan { other }));

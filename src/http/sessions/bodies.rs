@@ -1,6 +1,7 @@
 //! What callers may say about a session, checked.
 
 mod extensions;
+mod own_process;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -90,14 +91,15 @@ impl CreateSession {
         self.cwd.as_deref()
     }
 
-    /// Whether the body itself names a setting.
-    pub(super) fn names(&self, setting: Setting) -> bool {
-        match setting {
-            Setting::Provider => self.provider.is_some(),
-            Setting::Model => self.model.is_some(),
-            Setting::ThinkingEffort => self.thinking_effort.is_some(),
-            Setting::Mode => self.mode.is_some(),
-        }
+    /// The settings that the body itself names.
+    pub(super) fn named_settings(&self) -> Vec<Setting> {
+        let named = [
+            (Setting::Provider, self.provider.is_some()),
+            (Setting::Model, self.model.is_some()),
+            (Setting::ThinkingEffort, self.thinking_effort.is_some()),
+            (Setting::Mode, self.mode.is_some()),
+        ];
+        named.into_iter().filter_map(|(setting, is_named)| is_named.then_some(setting)).collect()
     }
 
     /// The permission policy asked for.

@@ -24,6 +24,10 @@ impl HostFacts for FakeHost {
         "stdio"
     }
 
+    fn sessions_have_environments(&self) -> bool {
+        true
+    }
+
     fn demo(&self) -> bool {
         false
     }
