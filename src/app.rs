@@ -41,7 +41,7 @@ use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
 use crate::metrics::Metrics;
 use crate::process::Spawner;
-use crate::session::agent::{AgentLauncher, LaunchError};
+use crate::session::agent::LaunchError;
 use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
 use crate::session::registry::Registry;
@@ -363,7 +363,7 @@ async fn remove_orphans(dir: &Path, registry: &Registry, launcher: &GooseLaunche
         BTreeSet::new()
     });
     for session in orphans {
-        if let Err(error) = launcher.discard(session).await {
+        if let Err(error) = launcher.discard_orphan(session).await {
             tracing::warn!(%session, %error, "a deleted session's folder is left");
         }
     }

@@ -47,7 +47,7 @@ mod table;
 
 pub use self::child::{Child, ChildControl};
 pub use self::handshake::InvalidSpec;
-pub use self::marked::EnvironmentMark;
+pub use self::marked::ProcessMark;
 pub use self::sweep::DescendantSnapshot;
 
 /// The first arguments that make gander's binary a helper.

@@ -124,6 +124,7 @@ impl GooseLauncher {
         let (program, version) = self.find().await?;
         let home = settings.homes.join(session.to_string());
         let mut launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        self.narrow(&mut launch, &spec);
         refuse_without(launch.ruled_out(&spec.require_extensions))?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
         let cwd = self.prepare(session, &spec, earlier, home.clone(), &mut launch).await?;

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use crate::shutdown::Tasks;
 
 use super::listening::listens_on;
-use super::marked::{EnvironmentMark, Which, count_marked, kill_marked};
+use super::marked::{ProcessMark, Which, count_marked, kill_marked};
 use super::registry::{Registration, Registry};
 use super::sweep::{DescendantSnapshot, SWEEP_LIMIT, count_background, sweep_since};
 use super::table::{Identity, ProcessTable};
@@ -189,7 +189,7 @@ impl ChildControl {
 /// The part of the child's processes that carries a mark.
 impl ChildControl {
     /// As [`ChildControl::background`], of the marked ones.
-    pub async fn background_of(&self, mark: &EnvironmentMark, since: &DescendantSnapshot) -> usize {
+    pub async fn background_of(&self, mark: &ProcessMark, since: &DescendantSnapshot) -> usize {
         let (ends, mark, since) = (self.ends(), mark.clone(), since.clone());
         let counted = self.inner.tasks.spawn_blocking(move || count_marked(ends, &since, &mark)).await;
         counted.unwrap_or_else(|error| {
@@ -199,21 +199,16 @@ impl ChildControl {
     }
 
     /// As [`ChildControl::sweep`], of the marked ones.
-    pub async fn sweep_of(&self, mark: &EnvironmentMark, since: &DescendantSnapshot) -> (usize, bool) {
+    pub async fn sweep_of(&self, mark: &ProcessMark, since: &DescendantSnapshot) -> (usize, bool) {
         self.kill_of(mark, since.clone(), Which::Tools).await
     }
 
     /// Kills all that are marked, but not the program. How many, and whether none was left.
-    pub async fn kill_all_of(&self, mark: &EnvironmentMark) -> (usize, bool) {
+    pub async fn kill_all_of(&self, mark: &ProcessMark) -> (usize, bool) {
         self.kill_of(mark, DescendantSnapshot::default(), Which::All).await
     }
 
-    async fn kill_of(
-        &self,
-        mark: &EnvironmentMark,
-        since: DescendantSnapshot,
-        which: Which,
-    ) -> (usize, bool) {
+    async fn kill_of(&self, mark: &ProcessMark, since: DescendantSnapshot, which: Which) -> (usize, bool) {
         let (ends, mark) = (self.ends(), mark.clone());
         let killed = self.inner.tasks.spawn_blocking(move || kill_marked(ends, &since, which, &mark)).await;
         killed.unwrap_or_else(|error| {

@@ -1,10 +1,11 @@
-//! Processes below a child that carry a variable in their environment: the part of them that belongs together when one
-//! program works for several.
+//! Processes below a child that carry a variable in their environment, or work in a folder: the part of them that belongs
+//! together when one program works for several.
 //!
-//! What clears its environment and leaves its parent cannot be told any more; it goes with the child.
+//! What clears its environment, leaves its parent and works elsewhere cannot be told any more; it goes with the child.
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
@@ -13,25 +14,31 @@ use rustix::process::Pid;
 use super::sweep::{BETWEEN_ROUNDS, DescendantSnapshot, SWEEP_LIMIT};
 use super::table::{Entry, Identity, ProcessTable};
 
-/// A variable with its value, as `/proc/<pid>/environ` has it.
+/// What tells the processes that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EnvironmentMark(Vec<u8>);
+pub struct ProcessMark {
+    /// A variable with its value, as `/proc/<pid>/environ` has it.
+    variable: Vec<u8>,
+    /// A folder in which nobody else works.
+    folder: PathBuf,
+}
 
-impl EnvironmentMark {
-    /// The mark of processes that have been given this variable with this value.
+impl ProcessMark {
+    /// The mark of processes that have been given this variable with this value, or that work in this folder or below.
     #[must_use]
-    pub fn new(name: &str, value: &str) -> Self {
-        Self(format!("{name}={value}").into_bytes())
+    pub fn new((name, value): (&str, &str), folder: PathBuf) -> Self {
+        Self { variable: format!("{name}={value}").into_bytes(), folder }
     }
 
     fn is_in(&self, environment: &[u8]) -> bool {
-        environment.split(|byte| *byte == 0).any(|variable| variable == self.0)
+        environment.split(|byte| *byte == 0).any(|variable| variable == self.variable)
     }
 
     fn is_on(&self, pid: Pid) -> bool {
-        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        let pid = pid.as_raw_nonzero();
         // Another user's process cannot be read, and cannot be killed either.
-        environment.is_ok_and(|environment| self.is_in(&environment))
+        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| self.is_in(&environment))
+            || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&self.folder))
     }
 }
 
@@ -83,7 +90,7 @@ pub(super) fn kill_marked(
     ends: (Identity, Identity),
     since: &DescendantSnapshot,
     which: Which,
-    mark: &EnvironmentMark,
+    mark: &ProcessMark,
 ) -> (usize, bool) {
     let mut killed = HashSet::new();
     let mut empty_rounds = 0;
@@ -106,7 +113,7 @@ pub(super) fn kill_marked(
 pub(super) fn count_marked(
     ends: (Identity, Identity),
     since: &DescendantSnapshot,
-    mark: &EnvironmentMark,
+    mark: &ProcessMark,
 ) -> usize {
     marked(&ProcessTable::read(), ends, since, Which::Tools, |pid| mark.is_on(pid)).len()
 }
@@ -159,10 +166,19 @@ mod tests {
 
     #[test]
     fn a_mark_is_a_whole_variable() {
-        let mark = EnvironmentMark::new("SESSION", "1_2");
+        let mark = ProcessMark::new(("SESSION", "1_2"), "/nowhere".into());
         assert!(mark.is_in(b"A=1\0SESSION=1_2\0"));
         for other in [&b"SESSION=1_23\0"[..], b"XSESSION=1_2\0", b"SESSION=1_\0", b"A=SESSION=1_2\0", b""] {
             assert!(!mark.is_in(other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_folder_marks_what_works_in_it() {
+        let marks =
+            |folder: PathBuf| ProcessMark::new(("NOT", "SET"), folder).is_on(rustix::process::getpid());
+        let here = std::env::current_dir().unwrap();
+        assert!(marks(here.clone()) && marks(here.parent().unwrap().to_owned()));
+        assert!(!marks(here.join("below")) && !marks("/nowhere".into()));
     }
 }

@@ -31,6 +31,7 @@ mod reads;
 mod replay;
 mod restart;
 mod service;
+mod serve;
 mod sessions;
 mod settings;
 mod starts;

@@ -7,7 +7,8 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
-    EventStream, Gander, Session, Setup, carried, kinds, offered_tools, only, refusal, script, text,
+    EventStream, Gander, Session, Setup, carried, descendants, kinds, offered_tools, only, refusal, script,
+    shares_goose, text,
 };
 
 async fn start() -> Gander {
@@ -77,11 +78,12 @@ async fn a_new_session_is_ready_and_has_what_a_page_needs() {
     assert!(options.contains(&&json!("provider")) && options.contains(&&json!("mode")), "{options:?}");
     let agent = &session["agent"];
     let pid = agent["pid"].as_u64().unwrap();
-    let expected = json!({"name": "goose", "version": "1.52.0", "transport": "stdio", "mode": "smart_approve", "pid": pid, "generation": 1});
+    let (transport, command) = if shares_goose() { ("websocket", "serve") } else { ("stdio", "acp") };
+    let expected = json!({"name": "goose", "version": "1.52.0", "transport": transport, "mode": "smart_approve", "pid": pid, "generation": 1});
     assert_eq!(*agent, expected);
-    assert!(gander.descendants().contains(&u32::try_from(pid).unwrap()), "goose's own process");
-    let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
-    assert!(command.contains("goose") && command.contains("acp"), "{command}");
+    assert!(descendants(gander.pid()).contains(&u32::try_from(pid).unwrap()), "goose's own process");
+    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(line.contains("goose") && line.contains(command), "{line}");
     gander.stop().await;
 }
 
@@ -259,8 +261,14 @@ async fn the_model_is_offered_no_subagents_and_no_extension_manager() {
         assert!(!tools.iter().any(|tool| starts_subagents(tool)), "{mode}: {tools:?}");
         session.delete().await;
     }
+    let named = json!({"builtins": ["summon", "extensionmanager"]});
+    if shares_goose() {
+        let problem = refusal(create(&gander, &named), 422, "not-in-this-transport").await;
+        assert_eq!(problem["errors"][1]["pointer"], "/builtins/1");
+        return;
+    }
     // Who names them gets them.
-    let session = gander.session(&json!({"builtins": ["summon", "extensionmanager"]})).await;
+    let session = gander.session(&named).await;
     let loaded = extensions(&session.snapshot);
     assert!(loaded.contains(&"summon".into()) && loaded.contains(&"extensionmanager".into()), "{loaded:?}");
     let tools = tools_of(&session).await;
@@ -278,6 +286,18 @@ async fn a_session_chooses_its_extensions() {
     assert!(tools.contains(&"todo__todo_write".into()) && !tools.contains(&"shell".into()), "{tools:?}");
     session.delete().await;
 
+    if shares_goose() {
+        // Only from what goose was started with.
+        let session = gander.session(&json!({"builtins": [], "disabled_extensions": "apps"})).await;
+        let loaded = extensions(&session.snapshot);
+        assert!(!loaded.iter().any(|name| name == "todo" || name == "apps"), "{loaded:?}");
+        assert_eq!(session.snapshot["notices"], json!([]), "it was asked for");
+        let named = create(&gander, &json!({"builtins": "todo, memory"}));
+        let problem = refusal(named, 422, "not-in-this-transport").await;
+        assert_eq!(problem["errors"][0]["pointer"], "/builtins/1");
+        assert_eq!(problem["errors"].as_array().unwrap().len(), 1);
+        return;
+    }
     for builtins in [json!(["memory", "tutorial"]), json!("memory, tutorial")] {
         let session = gander.session(&json!({"builtins": builtins, "disabled_extensions": "apps"})).await;
         let loaded = extensions(&session.snapshot);
@@ -303,7 +323,13 @@ async fn an_extension_that_did_not_load_is_told() {
 #[tokio::test]
 async fn a_callers_variables_reach_goose_if_they_are_allowed() {
     let gander = start().await;
-    let session = gander.session(&json!({"mode": "auto", "env": {"GOOSE_MAX_TURNS": "1"}})).await;
+    let with_variable = json!({"mode": "auto", "env": {"GOOSE_MAX_TURNS": "1"}});
+    if shares_goose() {
+        let problem = refusal(create(&gander, &with_variable), 422, "not-in-this-transport").await;
+        assert_eq!(problem["errors"][0]["pointer"], "/env/GOOSE_MAX_TURNS");
+        return;
+    }
+    let session = gander.session(&with_variable).await;
     let replies = json!([[{"call": {"tool": "tree", "input": {"path": "."}}}], [{"text": "Done."}]]);
     let turn = session.turn(&script(&replies)).await;
     assert_eq!(turn["stop_reason"], "max_turn_requests", "{turn}");

@@ -30,6 +30,7 @@ pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kind
 pub(crate) use processes::{descendants, lives, signal};
 pub(crate) use rest::assert_at_rest;
 pub(crate) use tool_server::{Discover, RealToolServer, ToolServer, authority, node, real_tool_server};
+pub(crate) use variant::shares_goose;
 
 /// How long a test waits for what must come. Nothing is asserted about the time itself.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -233,9 +234,12 @@ impl Gander {
         Session { gander: self, id: text(&session["id"]), snapshot: session }
     }
 
-    /// The processes that live below gander, and those that bear its mark though they have left it.
+    /// The processes that live below gander, and those that bear its mark though they have left it. Without the goose
+    /// that all sessions share, and its shim, which stay.
     pub(crate) fn descendants(&self) -> Vec<u32> {
-        descendants(self.pid())
+        let mut found = descendants(self.pid());
+        found.retain(|pid| !variant::is_of_all(*pid));
+        found
     }
 
     /// Ends it as an operator does; it must end well.

@@ -134,14 +134,6 @@ impl Serve {
         }
     }
 
-    /// The one that runs, if one does.
-    pub(super) fn running(&self) -> Option<Arc<Served>> {
-        match &*self.state.borrow() {
-            State::Up(served) => Some(Arc::clone(served)),
-            _ => None,
-        }
-    }
-
     /// Waits until this one is not the one that runs any more.
     pub(super) async fn replaced(&self, served: &Arc<Served>) {
         let mut state = self.state.subscribe();

@@ -24,9 +24,11 @@ use super::{GooseLauncher, failed, not_made};
 use crate::acp::{AgentSocket, Connection, Redactor, SocketCloser, WebSocket, WebSocketError};
 use crate::acp::{close_session, delete_session};
 use crate::goose::catalogue::same;
+use crate::goose::extensions::{ExtensionChoice, ExtensionLevel};
+use crate::goose::launch::Launch;
 use crate::goose::serve::SESSION_VARIABLE;
 use crate::goose::updates::GooseUpdates;
-use crate::process::{ChildControl, DescendantSnapshot, EnvironmentMark};
+use crate::process::{ChildControl, DescendantSnapshot, ProcessMark};
 use crate::session::agent::{AgentEvents, AgentExit, LaunchError, LaunchSpec, Mode};
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -49,6 +51,8 @@ pub(super) struct SharedPart {
     closer: SocketCloser,
     /// goose's name of the session, once there is one.
     name: Arc<OnceLock<String>>,
+    /// The folder that is the session's alone, if it has one.
+    workspace: PathBuf,
     /// Whether goose has let go of the session.
     is_closed: Arc<AtomicBool>,
     /// Set once, when nothing of the session runs any more.
@@ -98,8 +102,9 @@ impl SharedPart {
         }
     }
 
-    fn mark(&self) -> Option<EnvironmentMark> {
-        self.name.get().map(|name| EnvironmentMark::new(SESSION_VARIABLE, name))
+    fn mark(&self) -> Option<ProcessMark> {
+        let name = self.name.get()?;
+        Some(ProcessMark::new((SESSION_VARIABLE, name), self.workspace.clone()))
     }
 
     /// Waits until the connection is closed, and ends what is left of the session then.
@@ -110,6 +115,8 @@ impl SharedPart {
             () = self.closer.closed() => {}
         }
         if !self.is_closed.load(Ordering::Acquire) {
+            // First, since it takes no answer of goose's, which may hang.
+            self.kill_processes().await;
             let closing = async {
                 let socket = self.served.connect(serve_limits).await.map_err(|error| error.to_string())?;
                 match self.name.get() {
@@ -125,10 +132,18 @@ impl SharedPart {
                 tracing::warn!("goose does not let go of a session whose connection is closed");
             }
         }
-        if let Some(mark) = self.mark() {
-            self.control().kill_all_of(&mark).await;
-        }
+        // goose may have started something until it let go.
+        self.kill_processes().await;
         lost()
+    }
+
+    /// Kills all that runs for the session: its shells, its tool servers and what they have started.
+    async fn kill_processes(&self) {
+        let Some(mark) = self.mark() else { return };
+        let (_, complete) = self.control().kill_all_of(&mark).await;
+        if !complete {
+            tracing::warn!("processes of a session that is over do not end");
+        }
     }
 }
 
@@ -167,7 +182,8 @@ impl GooseLauncher {
         let (served, socket) = self.connect(serve).await?;
         let (report, exit) = watch::channel(None);
         let (name, is_closed) = (Arc::default(), Arc::default());
-        let part = SharedPart { served, closer: socket.closer(), name, is_closed, exit };
+        let workspace = self.shared.settings.workspaces.join(session.to_string());
+        let part = SharedPart { served, closer: socket.closer(), name, workspace, is_closed, exit };
         self.shared.parts(|parts| parts.insert(session, part.clone()));
         self.shared.tasks.spawn({
             let (launcher, part, limits) = (self.clone(), part.clone(), serve.limits);
@@ -231,6 +247,16 @@ impl GooseLauncher {
         }
     }
 
+    /// Takes from what goose was started with for all what the session has not asked for in its own list.
+    pub(super) fn narrow(&self, launch: &mut Launch, spec: &LaunchSpec) {
+        if self.is_shared() && spec.builtins.is_some() {
+            let server = &self.shared.settings.launch.extensions;
+            let for_all = ExtensionChoice::resolve(server, &ExtensionLevel::default()).unwrap_or_default();
+            let unasked = for_all.builtins.into_iter().filter(|name| !launch.builtins.contains(name));
+            launch.switched_off.extend(unasked);
+        }
+    }
+
     /// Whether the guard unloads an extension for the session alone: all others have it.
     pub(super) fn is_left_to_the_guard(&self, name: &str, spec: &LaunchSpec) -> bool {
         let asked = spec.disabled_extensions.iter().chain(spec.builtins.iter().flatten());
@@ -264,9 +290,11 @@ impl GooseLauncher {
     /// Deletes what goose has kept of a deleted session, and its folders.
     pub(super) async fn discard_shared(self, session: SessionId) -> io::Result<()> {
         let Some(serve) = &self.shared.serve else { return Ok(()) };
-        let deleted = match serve.running() {
-            Some(served) => self.delete_in(serve, &served, session).await,
-            None => Err("goose serve does not run".to_owned()),
+        // It may have just ended, and is back in a moment.
+        let deleted = match timeout(DELETING, serve.up()).await {
+            Ok(Ok(served)) => self.delete_in(serve, &served, session).await,
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("goose serve does not run".to_owned()),
         };
         if let Err(why) = deleted {
             tracing::warn!(%session, why, "goose keeps a deleted session until it is started again");
@@ -274,6 +302,19 @@ impl GooseLauncher {
             return Ok(());
         }
         self.clone().remove_folders(session).await
+    }
+
+    /// Removes what is left of a session that was deleted in an earlier run. What goose has kept of it is deleted as soon
+    /// as it runs.
+    pub(in crate::app) async fn discard_orphan(&self, session: SessionId) -> io::Result<()> {
+        let folder = self.shared.settings.homes.join(session.to_string());
+        match &self.shared.serve {
+            Some(serve) if is_shared_folder(&folder) => {
+                serve.delete_later(session);
+                Ok(())
+            }
+            _ => self.clone().remove_folders(session).await,
+        }
     }
 
     /// Deletes what could not be deleted earlier. Before any other session is made, which may get the same name.

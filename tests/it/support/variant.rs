@@ -8,12 +8,28 @@
 type Variant = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// Every variant but the first, which sets nothing.
-const VARIANTS: [Variant; 0] = [];
+const VARIANTS: [Variant; 1] = [("websocket", &[("GANDER_GOOSE__TRANSPORT", "websocket")])];
 
 /// The variant of this run; empty for the defaults.
 pub(crate) fn variant() -> String {
     #[expect(clippy::disallowed_methods, reason = "scripts/test names the variant")]
     std::env::var("GANDER_TEST_VARIANT").unwrap_or_default()
+}
+
+/// Whether all sessions of the real goose share one process of it in this variant.
+pub(crate) fn shares_goose() -> bool {
+    variant() == "websocket"
+}
+
+/// Whether a process is the goose that all sessions share, or its shim, or one that it has yet to take notice of the end
+/// of: it stays, and does so about once a second.
+pub(super) fn is_of_all(pid: u32) -> bool {
+    if !shares_goose() {
+        return false;
+    }
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let first = line.split(|byte| *byte == 0).nth(1);
+    !super::lives(pid) || first.is_some_and(|first| first == b"shim" || first == b"serve")
 }
 
 /// The variables that make gander what the variant says. A test that sets one of them itself means it.
