@@ -1,6 +1,7 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
 mod agent;
+mod folders;
 mod guard;
 mod hang;
 mod hearing;
@@ -13,7 +14,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of};
+pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
@@ -29,7 +31,6 @@ use self::servers::Proxies;
 use self::settle::{NotReady, Origin, Settled, Started, settle};
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::goose::belonging::{self, Belonging};
-use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
 use crate::goose::servers::Servers;
@@ -106,9 +107,8 @@ impl GooseLauncher {
         let home = settings.homes.join(session.to_string());
         let mut launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
         refuse_without(launch.ruled_out(&spec.require_extensions))?;
-        let cwd =
-            self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
+        let cwd = self.prepare(session, &spec, earlier, home.clone(), &mut launch).await?;
         let mut servers = self.servers_for(&spec, &mut launch).await?;
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
@@ -170,6 +170,7 @@ impl GooseLauncher {
             checked.notices.extend(notices.into_iter().chain(servers.notices()));
             checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
             if resume.is_none() {
+                checked.notices.extend(launch::out_of_place(&checked.extensions));
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
             hearing.warn_of(&checked.extensions);
@@ -238,55 +239,6 @@ impl GooseLauncher {
         Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
     }
 
-    /// Makes the session's home and finds where it works.
-    async fn prepare(
-        &self,
-        session: SessionId,
-        spec: &LaunchSpec,
-        resumes: bool,
-        home: PathBuf,
-        switched_off: std::collections::BTreeSet<String>,
-    ) -> Result<PathBuf, LaunchError> {
-        let config_dir = self.shared.settings.config_dir.clone();
-        let cwd = spec.cwd.clone();
-        let workspace = self.shared.settings.workspaces.join(session.to_string());
-        let prepared = self.shared.tasks.spawn_blocking(move || {
-            if resumes {
-                // goose goes on from what it has saved there; its configuration counted when the session was made.
-                if !home.is_dir() {
-                    return Err(failed("what goose remembers of the session is gone"));
-                }
-                return Ok(cwd.unwrap_or(workspace));
-            }
-            // A start that failed has left one.
-            home::remove(&home).map_err(|error| {
-                tracing::error!(%error, "a session's old goose home cannot be removed");
-                not_made("the session's goose home cannot be made", &error)
-            })?;
-            home::prepare(&home, config_dir.as_deref(), &switched_off).map_err(|error| {
-                tracing::error!(%error, "a session's goose home cannot be made");
-                match error {
-                    home::HomeError::Malformed { .. } => failed(
-                        "goose's config.yaml is malformed: goose would skip it and switch every extension on",
-                    ),
-                    error => not_made("the session's goose home cannot be made", &error),
-                }
-            })?;
-            if let Some(cwd) = cwd {
-                return Ok(cwd);
-            }
-            make_private_folder(&workspace).map_err(|error| {
-                tracing::error!(%error, "a session's folder cannot be made");
-                not_made("the session's folder cannot be made", &error)
-            })?;
-            Ok(workspace)
-        });
-        prepared.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "preparing a session's folders failed");
-            Err(failed("the session's folders cannot be made"))
-        })
-    }
-
     async fn start_failure(
         &self,
         error: NotReady,
@@ -347,16 +299,7 @@ impl AgentLauncher for GooseLauncher {
     }
 
     fn discard(&self, session: SessionId) -> BoxFuture<io::Result<()>> {
-        let home = self.shared.settings.homes.join(session.to_string());
-        let workspace = self.shared.settings.workspaces.join(session.to_string());
-        let removed = self.shared.tasks.spawn_blocking(move || {
-            let home = home::remove(&home).map_err(io::Error::other);
-            match std::fs::remove_dir_all(&workspace) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => home,
-            }
-        });
-        Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
+        Box::pin(self.clone().remove_folders(session))
     }
 }
 
@@ -406,12 +349,6 @@ fn no_room() -> LaunchError {
 
 fn failed(detail: impl Into<String>) -> LaunchError {
     LaunchError::Failed { detail: detail.into(), stderr_tail: None }
-}
-
-/// Makes a folder that only this user can enter, with the folders above it.
-pub(super) fn make_private_folder(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 #[cfg(test)]

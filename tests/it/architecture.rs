@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 /// What each module of the crate may name of the others. A module that is not listed here is an error.
 ///
 /// An entry is a module, or a path into it that is all that may be named.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("session", &["shutdown"]),
     ("http", &["metrics", "session", "shutdown"]),
-    ("metrics", &["session"]),
+    ("observer", &["session"]),
+    ("metrics", &["observer", "session"]),
     ("acp", &["session", "shutdown"]),
     ("goose", &["session"]),
     ("store", &["session"]),
@@ -40,6 +41,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "http",
             "mcp_proxy",
             "metrics",
+            "observer",
             "process",
             "session",
             "shutdown",

@@ -18,6 +18,7 @@ mod floor;
 mod hostile;
 mod idempotency;
 mod inbox;
+mod logs;
 mod metrics;
 mod openapi;
 mod outcomes;

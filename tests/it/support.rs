@@ -8,6 +8,7 @@ mod events;
 mod processes;
 mod rest;
 mod tool_server;
+mod variant;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -61,7 +62,9 @@ pub(crate) struct Setup {
 impl Setup {
     /// The real goose with the scripted model.
     pub(crate) fn real() -> Self {
-        Self::with_agent(real_goose())
+        variant::environment()
+            .iter()
+            .fold(Self::with_agent(real_goose()), |setup, (name, value)| setup.env(name, value))
     }
 
     /// The fake agent.

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines};
 
 use super::*;
-use crate::session::agent::{AgentEvent, Mode, Notice, NoticeLevel};
+use crate::session::agent::{AgentEvents, AgentExit, EventFilter, Mode, Notice, NoticeLevel};
 use crate::session::id::TurnId;
 
 mod answers;

@@ -230,7 +230,7 @@ fn errors_name_the_variable_or_flag() {
         (
             "GANDER_LOG__COLOUR",
             "x",
-            "log.colour: no such key; there are filter, format (set by GANDER_LOG__COLOUR)",
+            "log.colour: no such key; there are filter, format, content (set by GANDER_LOG__COLOUR)",
         ),
         (
             "GANDER_GOOSE__ENV__GOOSE_PATH_ROOT",

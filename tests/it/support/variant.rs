@@ -1,0 +1,27 @@
+//! In which of the ways that gander and goose can be wired the tests run.
+//!
+//! `scripts/test` runs everything in the first way, the defaults, and once more in each of the others what must not
+//! depend on it: sessions, turns, permissions, the plan, cancel. Only the real goose is wired in another way; the fake
+//! agent knows no other.
+
+/// The names of the variants, as `GANDER_TEST_VARIANT` has them, and what they set for gander.
+type Variant = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// Every variant but the first, which sets nothing.
+const VARIANTS: [Variant; 0] = [];
+
+/// The variant of this run; empty for the defaults.
+pub(crate) fn variant() -> String {
+    #[expect(clippy::disallowed_methods, reason = "scripts/test names the variant")]
+    std::env::var("GANDER_TEST_VARIANT").unwrap_or_default()
+}
+
+/// The variables that make gander what the variant says. A test that sets one of them itself means it.
+pub(super) fn environment() -> &'static [(&'static str, &'static str)] {
+    let name = variant();
+    if name.is_empty() {
+        return &[];
+    }
+    let known = VARIANTS.iter().find(|(known, _)| *known == name);
+    known.unwrap_or_else(|| panic!("GANDER_TEST_VARIANT={name}: there is no such variant")).1
+}
