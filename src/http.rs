@@ -38,7 +38,7 @@ pub mod permission_grants;
 pub mod permissions;
 pub mod plan;
 pub mod problem;
-mod prompt;
+pub mod prompt;
 pub mod request;
 pub mod server;
 pub mod sessions;
@@ -94,6 +94,8 @@ pub struct HttpSettings {
     pub heartbeat_padding: usize,
     /// The largest request body, in bytes.
     pub body_bytes: usize,
+    /// What a prompt may be made of.
+    pub prompt: prompt::PromptLimits,
     /// The largest answer that is kept for an `Idempotency-Key`, in bytes.
     pub kept_answer_bytes: usize,
     /// The longest wait that `Prefer: wait` and `wait_s` get.

@@ -12,6 +12,7 @@ use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::{LaunchSettings, OwnSettings};
 use crate::goose::tools::GooseTools;
 use crate::http::forwarded::{ProxyHeaders, TrustedProxies};
+use crate::http::prompt::PromptLimits;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
 use crate::session::permission::PermissionSettings;
@@ -116,6 +117,7 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,
+        linked_file_bytes: config.limits.linked_file_bytes as u64,
     }
 }
 
@@ -156,6 +158,7 @@ pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSetting
         heartbeat: config.server.heartbeat,
         heartbeat_padding: config.server.heartbeat_padding,
         body_bytes: config.limits.body_bytes,
+        prompt: PromptLimits { blocks: config.limits.prompt_blocks, image_bytes: config.limits.image_bytes },
         kept_answer_bytes: config.limits.idempotency_body_bytes,
         wait: config.limits.wait,
         streams_per_caller: config.limits.streams_per_caller,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::HttpSettings;
+use super::prompt::PromptLimits;
 use crate::session::agent::Mode;
 
 /// As a gateway on loopback has them, with room for few.
@@ -16,6 +17,7 @@ pub(super) fn settings() -> HttpSettings {
         heartbeat_padding: 0,
         kept_answer_bytes: 1 << 20,
         body_bytes: 1024,
+        prompt: PromptLimits { blocks: 4, image_bytes: 64 },
         wait: Duration::from_mins(5),
         streams_per_caller: 4,
         stream_tickets_per_caller: 2,

@@ -27,6 +27,7 @@ mod permissions;
 mod plan;
 mod problems;
 mod process;
+mod prompts;
 mod queue;
 mod reads;
 mod replay;
