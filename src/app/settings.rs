@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings, Serve};
 use crate::acp::{Redactor, WebSocketLimits};
-use crate::config::{Config, GooseTransport, OwnConfiguration};
+use crate::config::{self, Config, GooseTransport, OwnConfiguration};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::{LaunchSettings, OwnSettings};
 use crate::goose::serve;
 use crate::goose::tools::GooseTools;
+use crate::http::forwarded::{ProxyHeaders, TrustedProxies};
+use crate::http::prompt::PromptLimits;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
 use crate::session::agent::LaunchSpec;
@@ -140,6 +142,7 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,
+        linked_file_bytes: config.limits.linked_file_bytes as u64,
     }
 }
 
@@ -159,17 +162,39 @@ fn permission_settings(config: &Config) -> PermissionSettings {
     }
 }
 
-pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
-    HttpSettings {
-        allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
-        cors_origins: config.server.cors_origins.clone(),
-        heartbeat: config.server.heartbeat,
-        heartbeat_padding: config.server.heartbeat_padding,
-        body_bytes: config.limits.body_bytes,
-        prompt_bytes: match config.goose.transport {
+fn prompt_limits(config: &Config) -> PromptLimits {
+    PromptLimits {
+        blocks: config.limits.prompt_blocks,
+        image_bytes: config.limits.image_bytes,
+        json_bytes: match config.goose.transport {
             GooseTransport::Stdio => usize::MAX,
             GooseTransport::Websocket => serve::MESSAGE_BYTES - AROUND_A_PROMPT,
         },
+    }
+}
+
+pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
+    let mut allowed_hosts = gate::allowed_hosts(&config.server.allowed_hosts, address);
+    let mut cors_origins = config.server.cors_origins.clone();
+    if let Some((host, origin)) = config.server.public_host_and_origin() {
+        allowed_hosts.push(host);
+        cors_origins.push(origin);
+    }
+    HttpSettings {
+        allowed_hosts,
+        cors_origins,
+        public_url: config.server.public_url.clone(),
+        trusted_proxies: TrustedProxies {
+            ranges: config.server.trusted_proxies(),
+            headers: match config.server.proxy_headers {
+                config::ProxyHeaders::XForwarded => ProxyHeaders::XForwarded,
+                config::ProxyHeaders::Forwarded => ProxyHeaders::Forwarded,
+            },
+        },
+        heartbeat: config.server.heartbeat,
+        heartbeat_padding: config.server.heartbeat_padding,
+        body_bytes: config.limits.body_bytes,
+        prompt: prompt_limits(config),
         kept_answer_bytes: config.limits.idempotency_body_bytes,
         wait: config.limits.wait,
         streams_per_caller: config.limits.streams_per_caller,
