@@ -152,7 +152,8 @@ async fn a_stop_does_not_wait_for_a_goose_that_hangs() {
     session.cancel(&turn).await;
     events.until("turn.cancelled").await;
     assert_eq!(tag.running(), Vec::<u32>::new());
-    assert_eq!(session.turn(&says("Back.")).await["text"], "Back.");
+    let next = session.turn(&says("Back.")).await;
+    assert_eq!(next["text"], "Back.", "{next}");
     gander.stop().await;
 }
 

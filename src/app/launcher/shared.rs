@@ -38,7 +38,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// How long goose may take to delete a session.
 const DELETING: Duration = Duration::from_secs(10);
 /// For how long a goose that cannot be reached may still look as if it ran.
-const REPLACED: Duration = Duration::from_secs(2);
+const REPLACED: Duration = Duration::from_secs(10);
 /// The file in a session's folder with goose's name of it.
 const NAME: &str = "goose-session";
 /// No name of goose's is longer, in bytes.
