@@ -12,6 +12,7 @@ mod connections;
 mod crash;
 mod cycles;
 mod deaths;
+mod deployment;
 mod ends;
 mod extensions;
 mod floor;
