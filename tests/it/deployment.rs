@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use reqwest::{Method, StatusCode};
-use sha2::{Digest, Sha256};
 
+use crate::callers::hash;
 use crate::support::{Setup, answer};
 
 fn repository(file: &str) -> PathBuf {
@@ -66,8 +66,7 @@ fn the_configuration_of_the_pod_is_one() {
 #[tokio::test]
 async fn the_tokens_file_that_is_shown_works_with_its_hashes_filled_in() {
     let example = fs::read_to_string(repository("deploy/tokens.example.toml")).unwrap();
-    let hash: String = Sha256::digest("a token").iter().map(|byte| format!("{byte:02x}")).collect();
-    let filled = example.replacen("<64 hexadecimal digits>", &hash, 1);
+    let filled = example.replacen("<64 hexadecimal digits>", &hash("a token"), 1);
     let filled = filled.replace("<64 hexadecimal digits>", &"0".repeat(64));
     let dir = Arc::new(tempfile::tempdir().unwrap());
     let file = dir.path().join("tokens.toml");
