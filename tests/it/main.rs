@@ -41,6 +41,7 @@ mod storage;
 mod tickets;
 mod streams;
 mod support;
+mod telling;
 mod tool_servers;
 mod turns;
 mod wake;
