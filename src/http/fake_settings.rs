@@ -11,6 +11,8 @@ pub(super) fn settings() -> HttpSettings {
     HttpSettings {
         allowed_hosts: vec!["localhost".into(), "127.0.0.1".into()],
         cors_origins: vec!["https://app.example".into()],
+        public_url: None,
+        trusted_proxies: crate::http::forwarded::TrustedProxies::default(),
         heartbeat: Duration::from_secs(15),
         heartbeat_padding: 0,
         kept_answer_bytes: 1 << 20,

@@ -15,6 +15,7 @@ mod deaths;
 mod ends;
 mod extensions;
 mod floor;
+mod forwarded;
 mod hostile;
 mod idempotency;
 mod inbox;
