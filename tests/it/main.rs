@@ -43,5 +43,6 @@ mod tickets;
 mod streams;
 mod support;
 mod tool_servers;
+mod traces;
 mod turns;
 mod wake;
