@@ -42,6 +42,7 @@ mod storage;
 mod tickets;
 mod streams;
 mod support;
+mod telling;
 mod tool_servers;
 mod traces;
 mod turns;
