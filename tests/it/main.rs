@@ -45,5 +45,6 @@ mod streams;
 mod support;
 mod telling;
 mod tool_servers;
+mod traces;
 mod turns;
 mod wake;
