@@ -15,7 +15,6 @@ mod shared;
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +28,7 @@ use self::agent::{GooseAgent, exit_of};
 pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
-use self::process::AgentProcess;
+use self::process::{AgentProcess, process_spec};
 use self::program::ProgramStamp;
 pub(super) use self::serve::Serve;
 use self::servers::Proxies;
@@ -131,23 +130,17 @@ impl GooseLauncher {
         let mut servers = self.servers_for(&spec, &mut launch).await?;
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
-        let home = match &self.shared.serve {
-            Some(_) => shared::home_of_all(&settings.homes),
-            None => home,
-        };
+        let home = if self.is_shared() { shared::home_of_all(&settings.homes) } else { home };
         let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
         guard.check_memory().await.map_err(|Unfit(reason)| failed(reason))?;
-        let process = ProcessSpec {
-            program,
-            arguments: launch.arguments.iter().map(OsString::from).collect(),
-            environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
-            cwd: cwd.clone(),
-        };
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
         let hearing = self.hearing(session, &guard.home, &redactor, &events);
         let mut agent = match &self.shared.serve {
-            None => self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?,
+            None => {
+                let process = process_spec(program, &launch, cwd.clone());
+                self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?
+            }
             Some(serve) => {
                 let run = self.run_shared(serve, session, spec.mode, Arc::clone(&guard), &redactor, events);
                 self.in_time(run, &cancel).await?
@@ -158,19 +151,16 @@ impl GooseLauncher {
         let waiting = Waiting::for_what("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            waiting.now("goose has not answered session/new");
-            let (origin, session) = match &resume {
-                None => {
-                    let new = connection.new_session(&cwd, &servers.servers).await?;
-                    self.note_session(session, connection, process).await?;
-                    (Origin::New, new)
-                }
-                Some(Resume { token: ResumeToken(kept), .. }) => {
-                    process.note_name(kept);
-                    waiting.now("goose has not answered session/load");
-                    let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
-                    (Origin::Loaded, loaded)
-                }
+            let origin = if resume.is_some() { Origin::Loaded } else { Origin::New };
+            let session = if let Some(Resume { token: ResumeToken(kept), .. }) = &resume {
+                process.note_name(kept);
+                waiting.now("goose has not answered session/load");
+                connection.load_session(kept, &cwd, &servers.to_load()).await?
+            } else {
+                waiting.now("goose has not answered session/new");
+                let new = connection.new_session(&cwd, &servers.servers).await?;
+                self.note_session(session, connection, process).await?;
+                new
             };
             let session = servers.without_left_out(hearing.complete(connection, session).await);
             waiting.now("goose has not taken the session's settings");
@@ -195,12 +185,7 @@ impl GooseLauncher {
             let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
             let Settled { session: new, default_effort, notices } = settled;
             let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
-            let mut checked = checked.map_err(|mismatch| match mismatch {
-                Mismatch::ProviderNotConfigured => {
-                    LaunchError::ProviderNotConfigured { detail: mismatch.to_string() }
-                }
-                Mismatch::Mode { .. } => failed(mismatch.to_string()),
-            })?;
+            let mut checked = checked.map_err(|mismatch| mismatched(&mismatch))?;
             checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
             checked.notices.extend(notices.into_iter().chain(servers.notices()));
             let removed = removed.iter().filter(|name| !self.is_left_to_the_guard(name, &spec));
@@ -340,6 +325,15 @@ impl AgentLauncher for GooseLauncher {
         } else {
             Box::pin(self.clone().remove_folders(session))
         }
+    }
+}
+
+/// What it means that a session is not the one that was asked for.
+fn mismatched(mismatch: &Mismatch) -> LaunchError {
+    let detail = mismatch.to_string();
+    match mismatch {
+        Mismatch::ProviderNotConfigured => LaunchError::ProviderNotConfigured { detail },
+        Mismatch::Mode { .. } => failed(detail),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::session::permission::PermissionSettings;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, SessionSettings};
 use crate::shutdown::Tasks;
+use crate::traces::{ExporterSettings, Sampling, TraceSettings};
 
 pub(super) fn launcher(
     config: &Config,
@@ -142,6 +143,7 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,
+        turn_notices: config.limits.turn_notices,
         linked_file_bytes: config.limits.linked_file_bytes as u64,
     }
 }
@@ -171,6 +173,22 @@ fn prompt_limits(config: &Config) -> PromptLimits {
             GooseTransport::Websocket => serve::MESSAGE_BYTES - AROUND_A_PROMPT,
         },
     }
+}
+
+pub(super) fn trace_settings(config: &Config) -> Option<TraceSettings> {
+    let traces = &config.traces;
+    let headers = traces.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    Some(TraceSettings {
+        exporter: ExporterSettings {
+            endpoint: traces.endpoint.clone()?,
+            headers: headers.collect(),
+            timeout: traces.timeout,
+            service_name: traces.service_name.clone(),
+        },
+        sampling: Sampling { ratio: traces.sample_ratio, caller_decides: traces.caller_decides },
+        content: traces.content,
+        queue_spans: traces.queue_spans,
+    })
 }
 
 pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Config, DEFAULTS, Environment, Flag, LogFormat, StorageSync};
+use super::{Config, DEFAULTS, Environment, Flag, GooseTransport, LogFormat, StorageSync};
 use crate::session::agent::Mode;
 use crate::session::policy::{Action, OnTimeout};
 
@@ -51,6 +51,8 @@ fn the_defaults_are_whole_and_what_the_contract_says() {
     assert!(config.auth.required);
     assert_eq!(config.auth.tokens_file, None);
     assert_eq!(config.goose.builtins, ["todo"]);
+    assert_eq!(config.goose.transport, GooseTransport::Stdio);
+    assert!(config.goose.serve.host.is_loopback() && !config.goose.serve.allow_remote_host);
     assert_eq!(config.goose.mode, Mode::SmartApprove);
     assert_eq!(config.goose.allow_modes.len(), 4);
     assert_eq!((config.goose.provider.as_deref(), config.goose.model.as_deref()), (None, None));
@@ -324,4 +326,13 @@ fn debug_shows_no_secret() {
     let text = format!("{config:?}");
     assert!(text.contains("gpt-4o") && text.contains("OPENAI_API_KEY"));
     assert!(!text.contains("sk-"), "{text}");
+}
+
+#[test]
+fn goose_listens_for_other_machines_only_when_told_so_twice() {
+    let file = "[goose]\ntransport = \"websocket\"\n[goose.serve]\nhost = \"0.0.0.0\"\n";
+    assert!(with_file(file).is_err());
+    let config = with_file(&format!("{file}allow_remote_host = true\nport = 9000")).unwrap();
+    assert_eq!((config.goose.serve.host.to_string().as_str(), config.goose.serve.port), ("0.0.0.0", 9000));
+    assert_eq!(config.goose.transport, GooseTransport::Websocket);
 }

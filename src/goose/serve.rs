@@ -17,7 +17,7 @@ pub const SECRET_VARIABLE: &str = "GOOSE_SERVER__SECRET_KEY";
 pub const SECRET_HEADER: &str = "x-secret-key";
 /// The path that is asked whether it is well.
 pub const HEALTH_PATH: &str = "/health";
-/// The path of its WebSockets.
+/// The path that takes a WebSocket.
 pub const WEBSOCKET_PATH: &str = "/acp";
 /// The longest message that it takes, in bytes.
 pub const MESSAGE_BYTES: usize = 16 << 20;

@@ -106,7 +106,7 @@ pub struct SessionList {
         ),
         (status = "4XX", response = super::openapi::Refused),
         (status = 409, description = "`idempotency-key-reused`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
-        (status = 422, description = "`invalid-request`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
+        (status = 422, description = "`invalid-request`, `not-in-this-transport`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 424, description = "`extension-required`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 502, description = "`agent-start-failed`, `provider-not-configured`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),
         (status = 503, description = "`at-capacity`, `draining`, `storage-unavailable`", body = super::openapi::ProblemSchema, content_type = "application/problem+json"),

@@ -113,7 +113,7 @@ async fn more_than_can_be_left_out_costs_the_connection() {
 async fn a_peer_is_asked_for_signs_of_life_and_given_up_without_any() {
     let (mut frames, mut sink, closer, mut peer) =
         open(WebSocketLimits { ping_interval: SECOND, ping_timeout: 10 * SECOND, ..limits() }).await;
-    let (heard, _, _) = tokio::join!(
+    let (heard, _, ()) = tokio::join!(
         async {
             let heard = frames.read().await;
             closer.closed().await;

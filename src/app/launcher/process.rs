@@ -1,12 +1,14 @@
 //! The process that a session's goose is: one of its own, or its part of the one that all sessions share.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use super::shared::SharedPart;
 use crate::acp::{Connection, StderrTail};
-use crate::process::{ChildControl, DescendantSnapshot};
+use crate::goose::launch::Launch;
+use crate::process::{ChildControl, DescendantSnapshot, ProcessSpec};
 
 /// What can be done to the process of a session's goose. Cheap to clone.
 #[derive(Clone)]
@@ -106,5 +108,15 @@ impl AgentProcess {
                 part.ended().await;
             }
         }
+    }
+}
+
+/// How the program is started.
+pub(super) fn process_spec(program: PathBuf, launch: &Launch, cwd: PathBuf) -> ProcessSpec {
+    ProcessSpec {
+        program,
+        arguments: launch.arguments.iter().map(Into::into).collect(),
+        environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        cwd,
     }
 }

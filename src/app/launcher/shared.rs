@@ -272,6 +272,12 @@ impl GooseLauncher {
     ) -> Result<(), NotReady> {
         if let (AgentProcess::Part(part), Some(name)) = (process, connection.session()) {
             part.note_name(name);
+            if let Some(serve) = &self.shared.serve
+                && let Err(why) = self.delete_in(serve, &part.served, session).await
+            {
+                // An earlier start made it and failed then. With its name nothing can be deleted any more.
+                tracing::warn!(%session, why, "goose keeps a session that nobody has");
+            }
             self.note_name(session, name).await.map_err(NotReady::Refused)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! One start of `goose serve`.
 
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,13 +8,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::super::process::process_spec;
 use super::super::{GooseLauncher, agent::described, not_spawned};
 use super::{Serve, Served, ask_health};
 use crate::acp::StderrTail;
 use crate::config::Secret;
 use crate::goose::launch::Launch;
 use crate::goose::serve;
-use crate::process::ProcessSpec;
 
 /// How many ports are tried, when somebody else is faster.
 const PORTS: usize = 10;
@@ -84,12 +85,7 @@ impl GooseLauncher {
             .environment
             .entry(serve::MAX_ACTIVE_VARIABLE.to_owned())
             .or_insert_with(|| serve.sessions.to_string());
-        let spec = ProcessSpec {
-            program,
-            arguments: launch.arguments.iter().map(Into::into).collect(),
-            environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
-            cwd: PathBuf::from("/"),
-        };
+        let spec = process_spec(program, &launch, PathBuf::from("/"));
         let spawned = self.shared.spawner.spawn(spec).await;
         let child = spawned.map_err(|error| Failed::Why(not_spawned(&error).to_string()))?;
         let control = child.control();
@@ -161,6 +157,10 @@ fn reachable(host: IpAddr) -> IpAddr {
 fn new_secret() -> std::io::Result<Secret> {
     let mut random = [0; SECRET_BYTES];
     getrandom::fill(&mut random).map_err(std::io::Error::other)?;
-    let digits = |half: &[u8]| half.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    Ok(Secret::new(digits(&random)))
+    let digits = random.iter().fold(String::new(), |mut digits, byte| {
+        // Writing into a string does not fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    });
+    Ok(Secret::new(digits))
 }
