@@ -35,7 +35,7 @@ use self::servers::Proxies;
 use self::settle::{NotReady, Origin, Settled, Started, settle};
 use self::shared::SharedPart;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
-use crate::goose::belonging::{self, Belonging};
+use crate::goose::belonging::Belonging;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
 use crate::goose::servers::Servers;
@@ -142,8 +142,8 @@ impl GooseLauncher {
                 self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?
             }
             Some(serve) => {
-                let run = self.run_shared(serve, session, spec.mode, Arc::clone(&guard), &redactor, events);
-                self.in_time(run, &cancel).await?
+                let run = (session, spec.mode, Arc::clone(&guard));
+                self.in_time(self.run_shared(serve, run, &redactor, events), &cancel).await?
             }
         };
         agent.keep(servers.proxy.take());
@@ -164,8 +164,8 @@ impl GooseLauncher {
             };
             let session = servers.without_left_out(hearing.complete(connection, session).await);
             waiting.now("goose has not taken the session's settings");
-            let mode = self.shared.serve.as_ref().map_or(spec.mode, |serve| serve.spec.mode);
-            let started = Started { launch: &launch, provider: settings.launch.own_provider(), mode, origin };
+            let (provider, mode) = (settings.launch.own_provider(), self.first_mode(&spec));
+            let started = Started { launch: &launch, provider, mode, origin };
             let settled = settle(connection, &spec, started, session).await?;
             waiting.now("goose has not told which extensions it has loaded");
             let removed = guard.tidy(connection, settled.session.extensions.as_deref()).await;
@@ -188,8 +188,7 @@ impl GooseLauncher {
             let mut checked = checked.map_err(|mismatch| mismatched(&mismatch))?;
             checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
             checked.notices.extend(notices.into_iter().chain(servers.notices()));
-            let removed = removed.iter().filter(|name| !self.is_left_to_the_guard(name, &spec));
-            checked.notices.extend(removed.map(|name| belonging::removed(name)));
+            checked.notices.extend(self.told_of_removed(&removed, &spec));
             if resume.is_none() {
                 checked.notices.extend(launch::out_of_place(&checked.extensions));
                 checked.notices.extend(guard.belonging.warnings(spec.mode));

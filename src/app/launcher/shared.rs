@@ -23,13 +23,14 @@ use super::settle::NotReady;
 use super::{GooseLauncher, failed, not_made};
 use crate::acp::{AgentSocket, Connection, Redactor, SocketCloser, WebSocket, WebSocketError};
 use crate::acp::{close_session, delete_session};
+use crate::goose::belonging;
 use crate::goose::catalogue::same;
 use crate::goose::extensions::{ExtensionChoice, ExtensionLevel};
 use crate::goose::launch::Launch;
 use crate::goose::serve::SESSION_VARIABLE;
 use crate::goose::updates::GooseUpdates;
 use crate::process::{ChildControl, DescendantSnapshot, ProcessMark};
-use crate::session::agent::{AgentEvents, AgentExit, LaunchError, LaunchSpec, Mode};
+use crate::session::agent::{AgentEvents, AgentExit, LaunchError, LaunchSpec, Mode, Notice};
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
 
@@ -168,9 +169,7 @@ impl GooseLauncher {
     pub(super) async fn run_shared(
         &self,
         serve: &Serve,
-        session: SessionId,
-        mode: Mode,
-        guard: Arc<Guard>,
+        (session, mode, guard): (SessionId, Mode, Arc<Guard>),
         redactor: &Redactor,
         events: mpsc::Sender<AgentEvents>,
     ) -> Result<GooseAgent, LaunchError> {
@@ -247,6 +246,11 @@ impl GooseLauncher {
         }
     }
 
+    /// The mode that a new session is in by itself.
+    pub(super) fn first_mode(&self, spec: &LaunchSpec) -> Mode {
+        self.shared.serve.as_ref().map_or(spec.mode, |serve| serve.spec.mode)
+    }
+
     /// Takes from what goose was started with for all what the session has not asked for in its own list.
     pub(super) fn narrow(&self, launch: &mut Launch, spec: &LaunchSpec) {
         if self.is_shared() && spec.builtins.is_some() {
@@ -257,10 +261,14 @@ impl GooseLauncher {
         }
     }
 
-    /// Whether the guard unloads an extension for the session alone: all others have it.
-    pub(super) fn is_left_to_the_guard(&self, name: &str, spec: &LaunchSpec) -> bool {
-        let asked = spec.disabled_extensions.iter().chain(spec.builtins.iter().flatten());
-        self.is_shared() && (spec.builtins.is_some() || asked.into_iter().any(|asked| same(asked, name)))
+    /// What there is to tell of extensions that were unloaded: nothing of those that the session asked to be without, which
+    /// all others have.
+    pub(super) fn told_of_removed(&self, removed: &[String], spec: &LaunchSpec) -> Vec<Notice> {
+        let is_asked_for = |name: &String| {
+            spec.builtins.is_some() || spec.disabled_extensions.iter().any(|asked| same(asked, name))
+        };
+        let told = removed.iter().filter(|name| !(self.is_shared() && is_asked_for(name)));
+        told.map(|name| belonging::removed(name)).collect()
     }
 
     /// goose has made the session.
