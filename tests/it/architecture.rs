@@ -21,6 +21,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         "config",
         &[
             "goose::catalogue",
+            "goose::places",
             "goose::servers",
             "session::agent::Mode",
             "session::agent::servers",

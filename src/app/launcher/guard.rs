@@ -1,17 +1,16 @@
 //! What goose must not have or remember, lest it does things unasked.
 
-use std::path::PathBuf;
-
 use crate::acp::Connection;
 use crate::goose::belonging::Belonging;
+use crate::goose::places::Places;
 use crate::goose::remembered;
 use crate::session::agent::{ExtensionStatus, Unfit};
 use crate::shutdown::Tasks;
 
 /// Watches over one session's goose.
 pub(super) struct Guard {
-    /// The session's goose home.
-    pub(super) home: PathBuf,
+    /// Where its goose keeps what is its own.
+    pub(super) places: Places,
     pub(super) belonging: Belonging,
     pub(super) tasks: Tasks,
 }
@@ -19,8 +18,8 @@ pub(super) struct Guard {
 impl Guard {
     /// goose remembers nothing that it would allow by itself.
     pub(super) async fn check_memory(&self) -> Result<(), Unfit> {
-        let home = self.home.clone();
-        let checked = self.tasks.spawn_blocking(move || remembered::check(&home)).await;
+        let places = self.places.clone();
+        let checked = self.tasks.spawn_blocking(move || remembered::check(&places)).await;
         match checked {
             Ok(checked) => checked.map_err(|error| Unfit(error.to_string())),
             Err(error) => {
