@@ -36,6 +36,7 @@ use crate::demo::ScriptedModel;
 use crate::goose::places::HomeKind;
 use crate::goose::version::Version;
 use crate::http::auth::{self, Callers, Tenancy};
+use crate::http::openapi::ServedDocument;
 use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
 use crate::metrics::Metrics;
@@ -121,6 +122,8 @@ pub struct App {
 pub struct Welcome {
     /// Where it listens.
     pub address: SocketAddr,
+    /// `server.public_url`.
+    pub public_url: Option<String>,
     /// Where the generated token is; `None` with a tokens file or without authentication.
     pub token_file: Option<PathBuf>,
     /// Whether callers need a token.
@@ -187,6 +190,7 @@ impl App {
         callers.watch(tasks);
         let welcome = Welcome {
             address: listener.address(),
+            public_url: config.server.public_url.clone(),
             token_file,
             auth_required: config.auth.required,
             goose,
@@ -199,6 +203,7 @@ impl App {
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
             host: Arc::new(Host::new(Arc::clone(&store), figures, extension_facts(config, launcher), demo)),
+            document: ServedDocument::default(),
             metrics,
             streams: OpenStreams::default(),
             tasks: tasks.clone(),

@@ -43,7 +43,7 @@ pub use log::{LogFormat, LogSettings};
 pub use mcp::McpSettings;
 pub use permissions::PermissionSettings;
 pub use secret::Secret;
-pub use server::ServerSettings;
+pub use server::{ProxyHeaders, ServerSettings};
 pub use sessions::SessionSettings;
 pub use storage::{StorageSettings, StorageSync};
 pub use turns::{CancelSettings, CrashSettings, TurnSettings};

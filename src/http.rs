@@ -22,6 +22,7 @@ pub mod all_events;
 pub mod auth;
 pub mod catalogue;
 mod docs;
+pub mod forwarded;
 pub mod gate;
 pub mod health;
 pub mod host;
@@ -37,7 +38,7 @@ pub mod permission_grants;
 pub mod permissions;
 pub mod plan;
 pub mod problem;
-mod prompt;
+pub mod prompt;
 pub mod request;
 pub mod server;
 pub mod sessions;
@@ -66,6 +67,8 @@ pub struct Api {
     pub answers: Arc<dyn idempotency::RememberedAnswers>,
     /// What the gateway knows about itself.
     pub host: Arc<dyn host::HostFacts>,
+    /// The OpenAPI document, once it was asked for.
+    pub document: openapi::ServedDocument,
     /// Figures about the running gateway.
     pub metrics: Metrics,
     /// The event streams that callers have open.
@@ -81,12 +84,18 @@ pub struct HttpSettings {
     pub allowed_hosts: Vec<String>,
     /// Origins of other web pages that may call, e.g. `https://example.org`.
     pub cors_origins: Vec<String>,
+    /// What the gateway is called from outside, without a slash at the end; `None`: as its callers call it.
+    pub public_url: Option<String>,
+    /// The proxies that are believed when they say for whom they ask.
+    pub trusted_proxies: forwarded::TrustedProxies,
     /// How often a silent stream gets a comment.
     pub heartbeat: Duration,
     /// Spaces in such a comment, for proxies that hold back what is small.
     pub heartbeat_padding: usize,
     /// The largest request body, in bytes.
     pub body_bytes: usize,
+    /// What a prompt may be made of.
+    pub prompt: prompt::PromptLimits,
     /// The largest answer that is kept for an `Idempotency-Key`, in bytes.
     pub kept_answer_bytes: usize,
     /// The longest wait that `Prefer: wait` and `wait_s` get.

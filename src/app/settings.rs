@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
 use crate::acp::Redactor;
-use crate::config::{Config, OwnConfiguration};
+use crate::config::{self, Config, OwnConfiguration};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::{LaunchSettings, OwnSettings};
 use crate::goose::places::HomeKind;
 use crate::goose::tools::GooseTools;
+use crate::http::forwarded::{ProxyHeaders, TrustedProxies};
+use crate::http::prompt::PromptLimits;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
 use crate::session::permission::PermissionSettings;
@@ -122,6 +124,7 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,
+        linked_file_bytes: config.limits.linked_file_bytes as u64,
     }
 }
 
@@ -142,12 +145,27 @@ fn permission_settings(config: &Config) -> PermissionSettings {
 }
 
 pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
+    let mut allowed_hosts = gate::allowed_hosts(&config.server.allowed_hosts, address);
+    let mut cors_origins = config.server.cors_origins.clone();
+    if let Some((host, origin)) = config.server.public_host_and_origin() {
+        allowed_hosts.push(host);
+        cors_origins.push(origin);
+    }
     HttpSettings {
-        allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
-        cors_origins: config.server.cors_origins.clone(),
+        allowed_hosts,
+        cors_origins,
+        public_url: config.server.public_url.clone(),
+        trusted_proxies: TrustedProxies {
+            ranges: config.server.trusted_proxies(),
+            headers: match config.server.proxy_headers {
+                config::ProxyHeaders::XForwarded => ProxyHeaders::XForwarded,
+                config::ProxyHeaders::Forwarded => ProxyHeaders::Forwarded,
+            },
+        },
         heartbeat: config.server.heartbeat,
         heartbeat_padding: config.server.heartbeat_padding,
         body_bytes: config.limits.body_bytes,
+        prompt: PromptLimits { blocks: config.limits.prompt_blocks, image_bytes: config.limits.image_bytes },
         kept_answer_bytes: config.limits.idempotency_body_bytes,
         wait: config.limits.wait,
         streams_per_caller: config.limits.streams_per_caller,

@@ -142,6 +142,20 @@ pub enum Problem {
         /// The list's entry.
         found: String,
     },
+    /// Not an address of gander.
+    #[error(
+        "{found:?} is not the address of a gateway, such as https://gander.example.org (no user, query or fragment)"
+    )]
+    NotAPublicUrl {
+        /// The address.
+        found: String,
+    },
+    /// Neither an address nor a range.
+    #[error("{found:?} is not an IP address or a range of them, such as 10.0.0.0/8")]
+    NotAnIpRange {
+        /// The list's entry.
+        found: String,
+    },
     /// The path must start at the root.
     #[error("{found:?} is not an absolute path")]
     NotAbsolute {

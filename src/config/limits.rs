@@ -21,6 +21,12 @@ const LARGEST: usize = u32::MAX as usize;
 pub struct LimitSettings {
     /// Bytes of a request's body.
     pub body_bytes: usize,
+    /// Content blocks of one prompt.
+    pub prompt_blocks: usize,
+    /// Bytes of one image in a prompt.
+    pub image_bytes: usize,
+    /// Bytes of the files that one prompt links, all together.
+    pub linked_file_bytes: usize,
     /// Bytes of one line from goose; a longer one fails that session's goose.
     pub line_bytes: usize,
     /// Bytes of live output kept per tool call.
@@ -49,6 +55,9 @@ pub struct LimitSettings {
 impl LimitSettings {
     pub(super) fn validate(&self) -> Result<(), Violation> {
         check_bytes("limits.body_bytes", self.body_bytes)?;
+        check_count("limits.prompt_blocks", self.prompt_blocks)?;
+        check_bytes("limits.image_bytes", self.image_bytes)?;
+        check_bytes("limits.linked_file_bytes", self.linked_file_bytes)?;
         check_bytes("limits.line_bytes", self.line_bytes)?;
         check_bytes("limits.output_bytes", self.output_bytes)?;
         check_positive("limits.wait", self.wait)?;

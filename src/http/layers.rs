@@ -2,6 +2,7 @@
 //! the body limit, and remembered answers.
 
 use std::any::Any;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +18,7 @@ use tracing::{Instrument, Span};
 use uuid::Uuid;
 
 use super::auth::Callers;
+use super::forwarded::{Peer, TrustedProxies};
 use super::gate::{self, Gate};
 use super::idempotency::{self, Memory, Recheck, RememberedAnswers, StreamAgain};
 use super::problem::{Code, Problem};
@@ -52,6 +54,7 @@ where
     let Shared { settings, callers, answers, tasks, metrics, recheck, stream_again } = shared;
     let (body_bytes, kept_bytes) = (settings.body_bytes, settings.kept_answer_bytes);
     let memory = Memory::new(answers, tasks, (body_bytes, kept_bytes), recheck, stream_again);
+    let seen = Seen { metrics, proxies: settings.trusted_proxies.clone().into() };
     let gate = Gate { settings, callers };
     // The layer added last is the outermost.
     routes
@@ -62,7 +65,7 @@ where
         .layer(middleware::from_fn_with_state(body_bytes, refuse_announced_body))
         .layer(middleware::from_fn_with_state(gate, gate::admit))
         .layer(middleware::from_fn(survive_panic))
-        .layer(middleware::from_fn_with_state(metrics, observe))
+        .layer(middleware::from_fn_with_state(seen, observe))
 }
 
 async fn not_found() -> Problem {
@@ -103,15 +106,25 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// Gives the request its id, in the answer and in every log line, and logs one line about it.
-async fn observe(State(metrics): State<Metrics>, mut request: Request, next: Next) -> Response {
+/// What it takes to tell about requests. Cheap to clone.
+#[derive(Clone)]
+struct Seen {
+    metrics: Metrics,
+    proxies: Arc<TrustedProxies>,
+}
+
+/// Finds out who sends the request, gives it its id, in the answer and in every log line, and logs one line about it.
+async fn observe(State(seen): State<Seen>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let id_text = id.to_str().unwrap_or("");
     // HTTP/2 knows no such header: there one stream ends without the others.
     let closes_after_refusal = request.version() <= Version::HTTP_11;
     let span = tracing::info_span!("request", request_id = id_text);
     request.extensions_mut().insert(AskedBy { id: id_text.into(), traceparent: None });
-    let mut line = LogLine::new(&request, span.clone(), metrics);
+    let peer = request.extensions().get::<Peer>().copied();
+    let client = seen.proxies.client(peer, request.headers());
+    let mut line = LogLine::new(&request, client.address, span.clone(), seen.metrics);
+    request.extensions_mut().insert(client);
     let mut response = next.run(request).instrument(span).await;
     let problem = response.extensions_mut().remove::<Problem>();
     if let Some(problem) = &problem {
@@ -146,6 +159,8 @@ struct LogLine {
     method: Method,
     /// The route's pattern: without ids, so that lines of one kind are alike, and nothing a caller made up.
     path: Option<MatchedPath>,
+    /// Who sent it, past the trusted proxies.
+    client: Option<IpAddr>,
     started: Instant,
     status: Option<StatusCode>,
     problem: Option<Problem>,
@@ -153,10 +168,10 @@ struct LogLine {
 }
 
 impl LogLine {
-    fn new(request: &Request, span: Span, metrics: Metrics) -> Self {
+    fn new(request: &Request, client: Option<IpAddr>, span: Span, metrics: Metrics) -> Self {
         let path = request.extensions().get::<MatchedPath>().cloned();
         let method = request.method().clone();
-        Self { span, method, path, started: Instant::now(), status: None, problem: None, metrics }
+        Self { span, method, path, client, started: Instant::now(), status: None, problem: None, metrics }
     }
 
     fn answered(&mut self, status: StatusCode, problem: Option<Problem>) {
@@ -174,15 +189,16 @@ impl Drop for LogLine {
         self.metrics.answered(method, path, self.status.map(|status| status.as_u16()), after);
         // Tenths are fine enough, and a binary fraction's digits would only make the line long.
         let ms = (after.as_secs_f64() * 10_000.0).round() / 10.0;
+        let client = self.client.map(tracing::field::display);
         let code = self.problem.as_ref().map(|problem| problem.code().as_str());
         let Some(status) = self.status.map(|status| status.as_u16()) else {
-            tracing::info!(method, path, ms, "the caller left before the answer");
+            tracing::info!(method, path, client, ms, "the caller left before the answer");
             return;
         };
         if let Some(cause) = self.problem.as_ref().and_then(Problem::cause) {
-            tracing::error!(method, path, status, ms, code, cause, "answered");
+            tracing::error!(method, path, client, status, ms, code, cause, "answered");
         } else {
-            tracing::info!(method, path, status, ms, code, "answered");
+            tracing::info!(method, path, client, status, ms, code, "answered");
         }
     }
 }

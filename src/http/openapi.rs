@@ -3,8 +3,9 @@
 mod events;
 mod links;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, OnceLock};
 
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa::openapi::extensions::ExtensionsBuilder;
@@ -16,7 +17,8 @@ use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 use events::EventSchemas;
 use links::{EventStreams, Links, Servers};
 
-use super::problem::{Code, FieldError};
+use super::Api;
+use super::problem::{Code, FieldError, Problem};
 use super::stream::{StreamCursor, StreamReset};
 use crate::session::agent::{NoticeLevel, SlashCommand};
 use crate::session::event::SessionChange;
@@ -200,10 +202,18 @@ pub fn document() -> Document {
 
 /// The whole document as it is printed and served: indented JSON in a stable order, with a line end.
 pub fn document_json() -> Result<String, serde_json::Error> {
-    let mut text = serde_json::to_string_pretty(&document())?;
+    to_text(&document())
+}
+
+fn to_text(document: &Document) -> Result<String, serde_json::Error> {
+    let mut text = serde_json::to_string_pretty(document)?;
     text.push('\n');
     Ok(text)
 }
+
+/// The document as this gateway serves it, made when it is asked for. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ServedDocument(Arc<OnceLock<axum::body::Bytes>>);
 
 /// This document.
 #[utoipa::path(
@@ -217,12 +227,20 @@ pub fn document_json() -> Result<String, serde_json::Error> {
         (status = 421, response = Refused),
     )
 )]
-pub async fn openapi_json() -> Response {
-    static TEXT: LazyLock<Result<String, serde_json::Error>> = LazyLock::new(document_json);
-    match &*TEXT {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text.as_str()).into_response(),
-        Err(error) => super::problem::Problem::internal(error).into_response(),
-    }
+pub async fn openapi_json(State(api): State<Api>) -> Result<Response, Problem> {
+    let ServedDocument(served) = &api.document;
+    let text = match served.get() {
+        Some(text) => text.clone(),
+        None => {
+            let mut document = document();
+            if let Some(url) = &api.settings.public_url {
+                links::served_at(&mut document, url);
+            }
+            let text = axum::body::Bytes::from(to_text(&document).map_err(Problem::internal)?);
+            served.get_or_init(|| text).clone()
+        }
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 #[cfg(test)]

@@ -58,6 +58,8 @@ pub struct SessionSettings {
     pub event_queue: usize,
     /// Turns that may wait in one session.
     pub queued_turns: usize,
+    /// Bytes that the files which one prompt links may have together.
+    pub linked_file_bytes: u64,
 }
 
 /// What a new session begins with.
@@ -253,6 +255,7 @@ impl Registry {
             end_grace: shared.settings.end_grace,
             idle_hibernate: shared.settings.idle_hibernate,
             event_queue: shared.settings.event_queue,
+            linked_file_bytes: shared.settings.linked_file_bytes,
             child: Child::none(),
             reports: Reports::new(),
             stop_grace: shared.settings.stop_grace,

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 /// What each module of the crate may name of the others. A module that is not listed here is an error.
 ///
 /// An entry is a module, or a path into it that is all that may be named.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("session", &["shutdown"]),
-    ("http", &["metrics", "session", "shutdown"]),
+    ("http", &["ip_range", "metrics", "session", "shutdown"]),
     ("observer", &["session"]),
     ("metrics", &["observer", "session"]),
     ("acp", &["session", "shutdown"]),
@@ -23,12 +23,14 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "goose::catalogue",
             "goose::places",
             "goose::servers",
+            "ip_range",
             "session::agent::Mode",
             "session::agent::servers",
             "session::policy",
         ],
     ),
     ("demo", &["shutdown"]),
+    ("ip_range", &[]),
     ("shutdown", &[]),
     ("telemetry", &["config"]),
     ("cli", &["app", "config", "http", "session", "shutdown", "telemetry"]),

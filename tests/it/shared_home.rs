@@ -80,7 +80,8 @@ async fn sessions_share_gooses_own_home_and_leave_all_else_in_it_as_it_is() {
     let before = contents(&users);
     let gander = Setup::real().config(SHARED).dir(Arc::clone(&dir)).start().await;
     let session = gander.session(&json!({"mode": "approve"})).await;
-    let without = gander.session(&json!({"disabled_extensions": ["developer", "memory"]})).await;
+    let without =
+        gander.session(&json!({"mode": "approve", "disabled_extensions": ["developer", "memory"]})).await;
     assert_eq!(session.snapshot["notices"], json!([]), "memory is at home here");
     assert!(loaded(&session.snapshot).contains(&"memory".to_owned()), "{}", session.snapshot);
     assert_eq!(kept(dir.path()).len(), 2);
@@ -221,6 +222,8 @@ async fn there_is_one_caller_and_another_one_is_not_let_in() {
     .await;
     // What runs is not disturbed.
     assert_eq!(gander.get(&session.path(&format!("/turns/{}", text(&turn["id"])))).await["state"], "running");
+    session.cancel(&turn).await;
+    events.until("turn.cancelled").await;
     write_tokens(gander.dir.path(), one);
     assert_eq!(list("ada").send().await.unwrap().status(), StatusCode::OK);
     gander.stop().await;

@@ -31,6 +31,18 @@ const IN_FILES: &[(&str, &str)] = &[
         "[server]\nheartbeat = \"1000years\"",
         "server.heartbeat: expected a duration of at most 365 days, such as \"15s\", found \"1000years\" (in FILE)",
     ),
+    (
+        "[server]\npublic_url = \"gander.example.org\"",
+        "server.public_url: \"gander.example.org\" is not the address of a gateway, such as https://gander.example.org (no user, query or fragment) (in FILE)",
+    ),
+    (
+        "[server]\ntrusted_proxies = [\"10.0.0.0/8\", \"proxy.example\"]",
+        "server.trusted_proxies: \"proxy.example\" is not an IP address or a range of them, such as 10.0.0.0/8 (in FILE)",
+    ),
+    (
+        "[server]\nproxy_headers = \"via\"",
+        "server.proxy_headers: expected x-forwarded or forwarded, found \"via\" (in FILE)",
+    ),
     ("[server]\nheartbeat = \"0s\"", "server.heartbeat: must be longer than zero (in FILE)"),
     (
         "[goose]\nmode = \"bogus\"",
@@ -235,7 +247,7 @@ fn errors_name_the_variable_or_flag() {
         (
             "GANDER_LOG__COLOUR",
             "x",
-            "log.colour: no such key; there are filter, format (set by GANDER_LOG__COLOUR)",
+            "log.colour: no such key; there are filter, format, content (set by GANDER_LOG__COLOUR)",
         ),
         (
             "GANDER_GOOSE__ENV__GOOSE_PATH_ROOT",

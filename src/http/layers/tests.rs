@@ -214,9 +214,10 @@ async fn the_cause_of_a_500_is_in_the_log() {
 #[tokio::test]
 async fn a_caller_that_leaves_is_logged() {
     let lines = logged(async {
+        let seen = Seen { metrics: Metrics::new(), proxies: Arc::default() };
         let routes: Router = Router::new()
             .route("/v1/slow", get(async || std::future::pending::<StatusCode>().await))
-            .layer(middleware::from_fn_with_state(crate::metrics::Metrics::new(), observe));
+            .layer(middleware::from_fn_with_state(seen, observe));
         let request = Request::get("/v1/slow").body(Body::empty()).unwrap();
         assert!(routes.oneshot(request).now_or_never().is_none());
     })
