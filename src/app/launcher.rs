@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
-use self::servers::Proxies;
+use self::servers::{Proxies, SessionServers};
 use self::settle::{NotReady, Origin, Settled, Started, settle};
-use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
-use crate::goose::belonging::{self, Belonging};
+use crate::acp::{AgentPipes, Connection, Limits, NewSession, Redactor, StderrTail};
+use crate::goose::belonging::Belonging;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
-use crate::goose::places::{HomeKind, SharedHome};
+use crate::goose::places::{HomeKind, Places, SharedHome};
 use crate::goose::servers::Servers;
 use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
@@ -142,20 +142,9 @@ impl GooseLauncher {
         let waiting = Waiting::for_what("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            waiting.now("goose has not answered session/new");
-            let (origin, session) = match &resume {
-                None => {
-                    let made = connection.new_session(&cwd, &servers.servers).await?;
-                    self.note_made(connection, &guard.places).await?;
-                    (Origin::New, made)
-                }
-                Some(Resume { token: ResumeToken(kept), .. }) => {
-                    self.check_still_ours(connection, &guard.places, kept).await?;
-                    waiting.now("goose has not answered session/load");
-                    let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
-                    (Origin::Loaded, loaded)
-                }
-            };
+            let (origin, session) = self
+                .open_session(connection, &cwd, &servers, resume.as_ref(), &guard.places, &waiting)
+                .await?;
             let session = servers.without_left_out(hearing.complete(connection, session).await);
             waiting.now("goose has not taken the session's settings");
             let started = Started { launch: &launch, provider: settings.launch.own_provider(), origin };
@@ -178,9 +167,9 @@ impl GooseLauncher {
             let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
             let Settled { session: mut new, default_effort, notices } = settled;
             // In the shared home goose starts what is switched off here before it can be told to unload it.
-            new.extensions
-                .iter_mut()
-                .for_each(|found| found.retain(|one| !guard.belonging.is_off(&one.name)));
+            if let Some(found) = &mut new.extensions {
+                found.retain(|extension| !guard.belonging.is_off(&extension.name));
+            }
             let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
             let mut checked = checked.map_err(|mismatch| match mismatch {
                 Mismatch::ProviderNotConfigured => {
@@ -190,15 +179,7 @@ impl GooseLauncher {
             })?;
             checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
             checked.notices.extend(notices.into_iter().chain(servers.notices()));
-            let is_own = guard.places.kind() == HomeKind::Session;
-            let unasked = removed.iter().filter(|name| is_own || !guard.belonging.is_off(name));
-            checked.notices.extend(unasked.map(|name| belonging::removed(name)));
-            if resume.is_none() {
-                if is_own {
-                    checked.notices.extend(launch::out_of_place(&checked.extensions));
-                }
-                checked.notices.extend(guard.belonging.warnings(spec.mode));
-            }
+            checked.notices.extend(guard.notices(&removed, &checked.extensions, spec.mode, resume.is_none()));
             hearing.warn_of(&checked.extensions);
             refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
@@ -263,6 +244,27 @@ impl GooseLauncher {
         let run = filter.run();
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
         Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
+    }
+
+    /// Has goose make the session, or load the one that is gone on with.
+    async fn open_session(
+        &self,
+        connection: &Connection,
+        cwd: &Path,
+        servers: &SessionServers,
+        resume: Option<&Resume>,
+        places: &Places,
+        waiting: &Waiting,
+    ) -> Result<(Origin, NewSession), NotReady> {
+        let Some(Resume { token: ResumeToken(kept), .. }) = resume else {
+            waiting.now("goose has not answered session/new");
+            let made = connection.new_session(cwd, &servers.servers).await?;
+            self.note_made(connection, places).await?;
+            return Ok((Origin::New, made));
+        };
+        self.check_still_ours(connection, places, kept).await?;
+        waiting.now("goose has not answered session/load");
+        Ok((Origin::Loaded, connection.load_session(kept, cwd, &servers.to_load()).await?))
     }
 
     async fn start_failure(

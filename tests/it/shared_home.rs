@@ -205,8 +205,8 @@ async fn a_session_stays_in_the_home_it_was_made_in() {
 
 #[tokio::test]
 async fn there_is_one_caller_and_another_one_is_not_let_in() {
-    let (one, both): (&[(&str, &[&str])], &[(&str, &[&str])]) =
-        (&[("ada", &[])], &[("ada", &[]), ("bob", &[])]);
+    type Callers<'a> = &'a [(&'a str, &'a [&'a str])];
+    let (one, both): (Callers<'_>, Callers<'_>) = (&[("ada", &[])], &[("ada", &[]), ("bob", &[])]);
     let gander = gander_with(one, SHARED).await;
     let session = gander.session(&json!({"mode": "approve"})).await;
     let mut events = session.events().await;
