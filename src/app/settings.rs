@@ -124,6 +124,7 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,
+        turn_notices: config.limits.turn_notices,
         linked_file_bytes: config.limits.linked_file_bytes as u64,
     }
 }

@@ -42,6 +42,8 @@ pub struct LimitSettings {
     pub pending_permissions: usize,
     /// Answers for the rest of the session that one session remembers.
     pub permission_grants: usize,
+    /// Notices that goose may give in one turn.
+    pub turn_notices: usize,
     /// Turns that may wait in one session; zero: none.
     pub queued_turns: usize,
     /// Bytes of goose's standard error kept per session, the newest.
@@ -65,6 +67,7 @@ impl LimitSettings {
         check_count("limits.stream_tickets_per_caller", self.stream_tickets_per_caller)?;
         check_count("limits.pending_permissions", self.pending_permissions)?;
         check_at_most("limits.permission_grants", self.permission_grants, MOST)?;
+        check_count("limits.turn_notices", self.turn_notices)?;
         check_at_most("limits.queued_turns", self.queued_turns, MOST_QUEUED)?;
         check_bytes("limits.stderr_bytes", self.stderr_bytes)?;
         check_count("limits.event_queue", self.event_queue)?;

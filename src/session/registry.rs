@@ -58,6 +58,8 @@ pub struct SessionSettings {
     pub event_queue: usize,
     /// Turns that may wait in one session.
     pub queued_turns: usize,
+    /// Notices that an agent may give in one turn.
+    pub turn_notices: usize,
     /// Bytes that the files which one prompt links may have together.
     pub linked_file_bytes: u64,
 }
@@ -285,6 +287,7 @@ impl Registry {
             turn_duration: settings.turn_duration,
             crash: settings.crash,
             queued_turns: settings.queued_turns,
+            turn_notices: settings.turn_notices,
         }
     }
 

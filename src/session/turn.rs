@@ -152,7 +152,7 @@ pub struct TurnError {
 /// Tokens and cost. What is not known is null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnUsage {
-    /// Tokens sent to the model, summed over the turn's model calls.
+    /// Tokens sent to the model, summed over the turn's model calls, those for a summary of the conversation among them.
     pub input_tokens: Option<u64>,
     /// Tokens the model made.
     pub output_tokens: Option<u64>,

@@ -43,6 +43,7 @@ mod storage;
 mod tickets;
 mod streams;
 mod support;
+mod telling;
 mod tool_servers;
 mod turns;
 mod wake;
