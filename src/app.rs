@@ -46,6 +46,7 @@ use crate::session::log::{Store, StoreError};
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
 use crate::store::{OnCommit, OpenError, SqliteStore, StoreConfig, Synchronous};
+use crate::traces::ExporterError;
 
 /// How long callers may take to read the end of their answers, once no turn runs any more.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -76,6 +77,9 @@ pub enum StartError {
     /// The tokens file.
     #[error(transparent)]
     Tokens(#[from] auth::TokensError),
+    /// The way to the collector of traces.
+    #[error("traces cannot be sent: {0}")]
+    Traces(#[from] ExporterError),
     /// The listen address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -165,7 +169,7 @@ impl App {
         };
         let figures = HostFigures::new(dir, spawner.clone());
         let launcher = launcher(config, model.as_ref(), spawner, tasks);
-        let observing = Observing::start(config, Arc::clone(&store) as Arc<dyn Store>, &metrics);
+        let observing = Observing::start(config, Arc::clone(&store) as Arc<dyn Store>, &metrics)?;
         let registry = Registry::open(
             Arc::clone(&store) as Arc<dyn Store>,
             Arc::new(launcher.clone()),
@@ -203,6 +207,7 @@ impl App {
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
             host: Arc::new(Host::new(Arc::clone(&store), figures, extension_facts(config, launcher), demo)),
+            tracer: observing.tracer.clone(),
             document: ServedDocument::default(),
             metrics,
             streams: OpenStreams::default(),

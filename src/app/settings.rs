@@ -20,6 +20,7 @@ use crate::session::permission::PermissionSettings;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, SessionSettings};
 use crate::shutdown::Tasks;
+use crate::traces::{ExporterSettings, Sampling, TraceSettings};
 
 pub(super) fn launcher(
     config: &Config,
@@ -143,6 +144,22 @@ fn permission_settings(config: &Config) -> PermissionSettings {
         grants: config.limits.permission_grants,
         tools: Arc::new(GooseTools),
     }
+}
+
+pub(super) fn trace_settings(config: &Config) -> Option<TraceSettings> {
+    let traces = &config.traces;
+    let headers = traces.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    Some(TraceSettings {
+        exporter: ExporterSettings {
+            endpoint: traces.endpoint.clone()?,
+            headers: headers.collect(),
+            timeout: traces.timeout,
+            service_name: traces.service_name.clone(),
+        },
+        sampling: Sampling { ratio: traces.sample_ratio, caller_decides: traces.caller_decides },
+        content: traces.content,
+        queue_spans: traces.queue_spans,
+    })
 }
 
 pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
