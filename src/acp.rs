@@ -16,8 +16,7 @@ mod transport;
 mod websocket;
 
 pub use connection::{
-    AgentPipes, AgentSelf, AgentSocket, Connection, Limits, NewSession, ProviderFacts, close_session,
-    delete_session,
+    AgentPipes, AgentSelf, AgentSocket, Connection, KeptSession, Limits, NewSession, ProviderFacts,
 };
 pub use stdio::{Redactor, StderrTail};
 pub use websocket::{SocketCloser, WebSocket, WebSocketError, WebSocketLimits};

@@ -15,7 +15,6 @@ mod service_manager;
 mod settings;
 mod trial;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,22 +27,21 @@ use tokio_util::sync::CancellationToken;
 use self::adapters::{Host, SqliteAnswers};
 pub use self::audit::read_audit;
 use self::figures::HostFigures;
-use self::launcher::GooseLauncher;
 use self::observing::Observing;
 use self::service_manager::ServiceManager;
 use self::settings::{extension_facts, http_settings, launcher, session_settings};
 pub use self::trial::{Trial, try_goose};
 use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
+use crate::goose::places::HomeKind;
 use crate::goose::version::Version;
-use crate::http::auth::{self, Callers};
+use crate::http::auth::{self, Callers, Tenancy};
 use crate::http::openapi::ServedDocument;
 use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
 use crate::metrics::Metrics;
 use crate::process::Spawner;
 use crate::session::agent::LaunchError;
-use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
@@ -179,7 +177,9 @@ impl App {
             tasks.clone(),
         )
         .await?;
-        remove_orphans(dir, &registry, &launcher, tasks).await;
+        // A crash can come between a session's folders and its row.
+        let existing = registry.clone();
+        launcher.remove_orphans(move |session| existing.find(session).is_some()).await;
         launcher.supervise();
         audit::forget_old(&store, config.storage.keep_audit, tasks);
         expiry::delete_unused(&registry, config.sessions.expire_after, tasks);
@@ -333,6 +333,14 @@ struct CallersAndToken {
     token_file: Option<PathBuf>,
 }
 
+/// How many callers there may be.
+fn tenancy(config: &Config) -> Tenancy {
+    match config.goose.home {
+        HomeKind::Session => Tenancy::Several,
+        HomeKind::Shared => Tenancy::One,
+    }
+}
+
 enum CallersError {
     Tokens(auth::TokensError),
     Token(io::Error),
@@ -347,34 +355,10 @@ fn callers(config: &Config, dir: &Path) -> Result<CallersAndToken, CallersError>
         return Ok(CallersAndToken { callers: Callers::anyone(), token_file: None });
     }
     if let Some(file) = &config.auth.tokens_file {
-        let callers = Callers::of_file(file.clone()).map_err(CallersError::Tokens)?;
+        let callers = Callers::of_file(file.clone(), tenancy(config)).map_err(CallersError::Tokens)?;
         return Ok(CallersAndToken { callers, token_file: None });
     }
     let token = auth::ensure_token(dir).map_err(CallersError::Token)?;
     let token_file = Some(token.path().to_owned());
     Ok(CallersAndToken { callers: Callers::of_generated(&token), token_file })
-}
-
-/// Removes homes and folders of sessions that do not exist: a crash can come between a session's folders and its row.
-async fn remove_orphans(dir: &Path, registry: &Registry, launcher: &GooseLauncher, tasks: &Tasks) {
-    let (dir, registry) = (dir.to_owned(), registry.clone());
-    let found = tasks.spawn_blocking(move || {
-        let mut orphans = BTreeSet::new();
-        for folder in ["homes", "workspaces"] {
-            let Ok(entries) = std::fs::read_dir(dir.join(folder)) else { continue };
-            let names = entries.flatten().map(|entry| entry.file_name());
-            let ids = names.filter_map(|name| name.to_str()?.parse::<SessionId>().ok());
-            orphans.extend(ids.filter(|id| registry.find(*id).is_none()));
-        }
-        orphans
-    });
-    let orphans = found.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "looking for deleted sessions' folders failed");
-        BTreeSet::new()
-    });
-    for session in orphans {
-        if let Err(error) = launcher.discard_orphan(session).await {
-            tracing::warn!(%session, %error, "a deleted session's folder is left");
-        }
-    }
 }

@@ -168,7 +168,8 @@ async fn sessions_come_back_after_a_restart_and_a_deleted_one_does_not() {
     gander.post(&kept.path("/hibernate"), &json!({}), StatusCode::OK).await;
     assert_eq!(kept.turn(&says("Awake.")).await["text"], "Awake.");
     let folder = gander.storage().join("homes").join(&deleted.id);
-    let name = fs::read_to_string(folder.join("goose-session")).unwrap();
+    let noted: Value = serde_json::from_slice(&fs::read(folder.join("goose-sessions")).unwrap()).unwrap();
+    let name = text(&noted["id"]);
     assert_eq!(rows(&gander, &name), 1);
     deleted.delete().await;
     assert_eq!((rows(&gander, &name), folder.exists()), (0, false));
@@ -213,7 +214,7 @@ async fn assert_refused(gander: &Gander, id: String, transport: &str) {
     let turn = Session { gander, id, snapshot: Value::Null }.turn(&says("Well?")).await;
     assert_eq!(turn["state"], "failed");
     let message = text(&turn["error"]["message"]);
-    assert!(message.contains(&format!("made with goose.transport = \"{transport}\"")), "{message}");
+    assert!(message.contains(&format!("goose.transport = \"{transport}\"")), "{message}");
 }
 
 #[tokio::test]
@@ -243,5 +244,41 @@ async fn the_secret_is_in_gooses_environment_and_nowhere_else() {
         assert!(!line.contains(secret), "{line}");
     }
     assert!(!gander.log().contains(secret));
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn the_users_own_home_can_be_the_home_of_all() {
+    let gander = shared().config("[goose]\nhome = \"shared\"").start().await;
+    let session = gander.session(&json!({"mode": "auto", "disabled_extensions": "developer"})).await;
+    let loaded = session.snapshot["extensions"].to_string();
+    assert!(!loaded.contains("developer") && !loaded.contains("summon"), "{loaded}");
+    session.turn(&says("the word is homely")).await;
+    gander.post(&session.path("/hibernate"), &json!({}), StatusCode::OK).await;
+    assert_eq!(session.turn(&says("On.")).await["text"], "On.");
+    assert!(gander.model.requests().pop().unwrap().to_string().contains("the word is homely"));
+    let database = gander.dir.path().join("home/.local/share/goose/sessions/sessions.db");
+    let rows = || {
+        let database = rusqlite::Connection::open(&database).unwrap();
+        database.query_row("SELECT count(*) FROM sessions", (), |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!(rows(), 1);
+    session.delete().await;
+    assert_eq!(rows(), 0);
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn what_goose_remembers_to_allow_stops_the_turns_of_all() {
+    let gander = shared().start().await;
+    let session = gander.session(&json!({"mode": "approve"})).await;
+    session.turn(&says("Fine.")).await;
+    let file = gander.storage().join("homes/serve/config/permission.yaml");
+    fs::write(&file, "user:\n  always_allow: [shell]\n").unwrap();
+    let turn = session.turn(&says("Not fine.")).await;
+    assert_eq!(turn["state"], "failed");
+    assert!(text(&turn["error"]["message"]).contains("always_allow"), "{turn}");
+    fs::remove_file(file).unwrap();
+    assert_eq!(session.turn(&says("Fine again.")).await["text"], "Fine again.");
     gander.stop().await;
 }

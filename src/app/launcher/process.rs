@@ -68,13 +68,6 @@ impl AgentProcess {
         }
     }
 
-    /// goose's name of the session is known. By it the session's processes are told from others'.
-    pub(super) fn note_name(&self, name: &str) {
-        if let Self::Part(part) = self {
-            part.note_name(name);
-        }
-    }
-
     /// Ends a process of the session's own, whose start has failed, and gives what it wrote to its standard error. What
     /// others share may have written of them.
     pub(super) async fn last_words(&self) -> Option<String> {

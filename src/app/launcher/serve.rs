@@ -3,7 +3,7 @@
 mod attempt;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +19,6 @@ use crate::config::{Secret, ServeSettings};
 use crate::goose::serve;
 use crate::process::ChildControl;
 use crate::session::agent::{LaunchError, LaunchSpec};
-use crate::session::id::SessionId;
 
 /// After so many failures in a row nobody waits for the next start any more.
 const NOT_WAITED_FOR: u32 = 3;
@@ -38,8 +37,6 @@ pub(in crate::app) struct Serve {
     /// How many sessions it is to keep in memory.
     pub(super) sessions: usize,
     state: watch::Sender<State>,
-    /// Deleted sessions of which goose still has something. A standard mutex: held for a look.
-    leftovers: Mutex<Vec<SessionId>>,
     stop: CancellationToken,
 }
 
@@ -107,15 +104,7 @@ impl Serve {
         hard: &CancellationToken,
     ) -> Self {
         let state = watch::Sender::new(State::Starting(None));
-        Self {
-            settings,
-            spec,
-            limits,
-            sessions,
-            state,
-            leftovers: Mutex::default(),
-            stop: hard.child_token(),
-        }
+        Self { settings, spec, limits, sessions, state, stop: hard.child_token() }
     }
 
     /// Waits until it runs. One that does not come up again and again is not waited for.
@@ -152,13 +141,12 @@ impl Serve {
         }
     }
 
-    /// Remembers that goose still has something of a deleted session, to be deleted before any other is made.
-    pub(super) fn delete_later(&self, session: SessionId) {
-        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).push(session);
-    }
-
-    pub(super) fn take_leftovers(&self) -> Vec<SessionId> {
-        std::mem::take(&mut self.leftovers.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The one that runs, if one does.
+    pub(super) fn running(&self) -> Option<Arc<Served>> {
+        match &*self.state.borrow() {
+            State::Up(served) => Some(Arc::clone(served)),
+            _ => None,
+        }
     }
 
     /// How long to wait before the next start.

@@ -3,7 +3,6 @@
 //! Measured on goose 1.52: a connection that is closed drops the run at once, but not the session with its tool servers,
 //! nor the shells that it runs. Those carry goose's name of the session in their environment.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,43 +14,32 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::agent::{GooseAgent, described};
-use super::folders::make_private_folder;
 use super::guard::Guard;
 use super::process::AgentProcess;
 use super::serve::{Serve, Served};
-use super::settle::NotReady;
-use super::{GooseLauncher, failed, not_made};
+use super::{GooseLauncher, failed};
 use crate::acp::{AgentSocket, Connection, Redactor, SocketCloser, WebSocket, WebSocketError};
-use crate::acp::{close_session, delete_session};
-use crate::goose::belonging;
-use crate::goose::catalogue::same;
 use crate::goose::extensions::{ExtensionChoice, ExtensionLevel};
 use crate::goose::launch::Launch;
 use crate::goose::serve::SESSION_VARIABLE;
 use crate::goose::updates::GooseUpdates;
 use crate::process::{ChildControl, DescendantSnapshot, ProcessMark};
-use crate::session::agent::{AgentEvents, AgentExit, LaunchError, LaunchSpec, Mode, Notice};
+use crate::session::agent::{AgentEvents, AgentExit, LaunchError, LaunchSpec, Mode};
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
 
 /// How long it may take to tell goose that a session is over whose connection is gone.
 const CLOSING: Duration = Duration::from_secs(1);
-/// How long goose may take to delete a session.
-const DELETING: Duration = Duration::from_secs(10);
 /// For how long a goose that cannot be reached may still look as if it ran.
 const REPLACED: Duration = Duration::from_secs(10);
-/// The file in a session's folder with goose's name of it.
-const NAME: &str = "goose-session";
-/// No name of goose's is longer, in bytes.
-const NAME_BYTES: u64 = 256;
 
 /// One session's part of the goose that all share. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct SharedPart {
     served: Arc<Served>,
     closer: SocketCloser,
-    /// goose's name of the session, once there is one.
-    name: Arc<OnceLock<String>>,
+    /// Which knows goose's name of the session, once there is one.
+    connection: Arc<OnceLock<Arc<Connection>>>,
     /// The folder that is the session's alone, if it has one.
     workspace: PathBuf,
     /// Whether goose has let go of the session.
@@ -73,12 +61,6 @@ impl SharedPart {
     /// goose has let go of the session.
     pub(super) fn note_closed(&self) {
         self.is_closed.store(true, Ordering::Release);
-    }
-
-    /// goose has made the session, or loads it.
-    pub(super) fn note_name(&self, name: &str) {
-        // A connection has one session.
-        let _ = self.name.set(name.to_owned());
     }
 
     /// Waits until nothing of the session runs any more.
@@ -103,13 +85,17 @@ impl SharedPart {
         }
     }
 
+    fn name(&self) -> Option<&str> {
+        self.connection.get()?.session()
+    }
+
     fn mark(&self) -> Option<ProcessMark> {
-        let name = self.name.get()?;
+        let name = self.name()?;
         Some(ProcessMark::new((SESSION_VARIABLE, name), self.workspace.clone()))
     }
 
     /// Waits until the connection is closed, and ends what is left of the session then.
-    async fn see_to_the_end(self, serve_limits: crate::acp::WebSocketLimits) -> AgentExit {
+    async fn see_to_the_end(self, launcher: &GooseLauncher) -> AgentExit {
         tokio::select! {
             biased;
             status = self.control().exited() => return gone(&described(status)),
@@ -119,9 +105,9 @@ impl SharedPart {
             // First, since it takes no answer of goose's, which may hang.
             self.kill_processes().await;
             let closing = async {
-                let socket = self.served.connect(serve_limits).await.map_err(|error| error.to_string())?;
-                match self.name.get() {
-                    Some(name) => close_session(socket, name).await.map_err(|failure| failure.message),
+                let connection = launcher.connection_to(&self.served).await.map_err(|_| ())?;
+                match self.name() {
+                    Some(name) => connection.close_kept_session(name, CLOSING).await.map_err(|_| ()),
                     None => Ok(()),
                 }
             };
@@ -145,6 +131,26 @@ impl SharedPart {
         if !complete {
             tracing::warn!("processes of a session that is over do not end");
         }
+    }
+}
+
+/// A connection that closes when it is dropped.
+pub(super) struct ShortConnection {
+    connection: Arc<Connection>,
+    closer: SocketCloser,
+}
+
+impl std::ops::Deref for ShortConnection {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl Drop for ShortConnection {
+    fn drop(&mut self) {
+        self.closer.close();
     }
 }
 
@@ -180,16 +186,23 @@ impl GooseLauncher {
         }
         let (served, socket) = self.connect(serve).await?;
         let (report, exit) = watch::channel(None);
-        let (name, is_closed) = (Arc::default(), Arc::default());
+        let (part_of, is_closed) = (Arc::<OnceLock<Arc<Connection>>>::default(), Arc::default());
         let workspace = self.shared.settings.workspaces.join(session.to_string());
-        let part = SharedPart { served, closer: socket.closer(), name, workspace, is_closed, exit };
+        let part = SharedPart {
+            served,
+            closer: socket.closer(),
+            connection: Arc::clone(&part_of),
+            workspace,
+            is_closed,
+            exit,
+        };
         self.shared.parts(|parts| parts.insert(session, part.clone()));
         self.shared.tasks.spawn({
-            let (launcher, part, limits) = (self.clone(), part.clone(), serve.limits);
+            let (launcher, part) = (self.clone(), part.clone());
             async move {
-                report.send_replace(Some(part.clone().see_to_the_end(limits).await));
+                report.send_replace(Some(part.clone().see_to_the_end(&launcher).await));
                 launcher.shared.parts(|parts| {
-                    if parts.get(&session).is_some_and(|now| Arc::ptr_eq(&now.name, &part.name)) {
+                    if parts.get(&session).is_some_and(|now| Arc::ptr_eq(&now.connection, &part.connection)) {
                         parts.remove(&session);
                     }
                 });
@@ -204,7 +217,36 @@ impl GooseLauncher {
         let run = filter.run();
         let tasks = &self.shared.tasks;
         let connection = Connection::open_socket(link, filter, events, self.limits(), tasks);
+        // It is new.
+        let _ = part_of.set(Arc::clone(&connection));
         Ok(GooseAgent::new(connection, AgentProcess::Part(part), guard, run, tasks.clone()))
+    }
+
+    /// A connection for something else than a session's turns; it closes when it is dropped.
+    async fn connection_to(&self, served: &Served) -> Result<ShortConnection, WebSocketError> {
+        let Some(serve) = &self.shared.serve else {
+            return Err(io::Error::other("nothing is shared").into());
+        };
+        let socket = served.connect(serve.limits).await?;
+        let closer = socket.closer();
+        let exit = {
+            let closer = closer.clone();
+            Box::pin(async move {
+                closer.closed().await;
+                lost()
+            })
+        };
+        let link = AgentSocket { socket, exit, redactor: self.shared.settings.redactor.clone() };
+        let filter = Box::new(GooseUpdates::new(Mode::Chat));
+        let (events, tasks) = (self.nobody_listens(), &self.shared.tasks);
+        let connection = Connection::open_socket(link, filter, events, self.limits(), tasks);
+        Ok(ShortConnection { connection, closer })
+    }
+
+    /// A connection to delete sessions over, if the goose that all share runs.
+    pub(super) async fn connect_to_delete(&self) -> Option<ShortConnection> {
+        let served = self.shared.serve.as_ref()?.running()?;
+        self.connection_to(&served).await.ok()
     }
 
     /// Waits until it runs, if it has just ended.
@@ -260,141 +302,9 @@ impl GooseLauncher {
             launch.switched_off.extend(unasked);
         }
     }
-
-    /// What there is to tell of extensions that were unloaded: nothing of those that the session asked to be without, which
-    /// all others have.
-    pub(super) fn told_of_removed(&self, removed: &[String], spec: &LaunchSpec) -> Vec<Notice> {
-        let is_asked_for = |name: &String| {
-            spec.builtins.is_some() || spec.disabled_extensions.iter().any(|asked| same(asked, name))
-        };
-        let told = removed.iter().filter(|name| !(self.is_shared() && is_asked_for(name)));
-        told.map(|name| belonging::removed(name)).collect()
-    }
-
-    /// goose has made the session.
-    pub(super) async fn note_session(
-        &self,
-        session: SessionId,
-        connection: &Connection,
-        process: &AgentProcess,
-    ) -> Result<(), NotReady> {
-        if let (AgentProcess::Part(part), Some(name)) = (process, connection.session()) {
-            part.note_name(name);
-            if let Some(serve) = &self.shared.serve
-                && let Err(why) = self.delete_in(serve, &part.served, session).await
-            {
-                // An earlier start made it and failed then. With its name nothing can be deleted any more.
-                tracing::warn!(%session, why, "goose keeps a session that nobody has");
-            }
-            self.note_name(session, name).await.map_err(NotReady::Refused)?;
-        }
-        Ok(())
-    }
-
-    /// Notes goose's name of the session, by which what goose keeps of it can be deleted.
-    async fn note_name(&self, session: SessionId, name: &str) -> Result<(), LaunchError> {
-        let (folder, name) = (self.shared.settings.homes.join(session.to_string()), name.to_owned());
-        let written = self.shared.tasks.spawn_blocking(move || fs::write(folder.join(NAME), name)).await;
-        written.map_err(io::Error::other).flatten().map_err(|error| {
-            tracing::error!(%error, "goose's name of a session cannot be kept");
-            not_made("goose's name of the session cannot be kept", &error)
-        })
-    }
-
-    /// Deletes what goose has kept of a deleted session, and its folders.
-    pub(super) async fn discard_shared(self, session: SessionId) -> io::Result<()> {
-        let Some(serve) = &self.shared.serve else { return Ok(()) };
-        // It may have just ended, and is back in a moment.
-        let deleted = match timeout(DELETING, serve.up()).await {
-            Ok(Ok(served)) => self.delete_in(serve, &served, session).await,
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("goose serve does not run".to_owned()),
-        };
-        if let Err(why) = deleted {
-            tracing::warn!(%session, why, "goose keeps a deleted session until it is started again");
-            serve.delete_later(session);
-            return Ok(());
-        }
-        self.clone().remove_folders(session).await
-    }
-
-    /// Removes what is left of a session that was deleted in an earlier run. What goose has kept of it is deleted as soon
-    /// as it runs.
-    pub(in crate::app) async fn discard_orphan(&self, session: SessionId) -> io::Result<()> {
-        let folder = self.shared.settings.homes.join(session.to_string());
-        match &self.shared.serve {
-            Some(serve) if is_shared_folder(&folder) => {
-                serve.delete_later(session);
-                Ok(())
-            }
-            _ => self.clone().remove_folders(session).await,
-        }
-    }
-
-    /// Deletes what could not be deleted earlier. Before any other session is made, which may get the same name.
-    pub(super) async fn delete_leftovers(&self, serve: &Serve, served: &Served) {
-        for session in serve.take_leftovers() {
-            let removed = match self.delete_in(serve, served, session).await {
-                Ok(()) => self.clone().remove_folders(session).await.map_err(|error| error.to_string()),
-                Err(why) => {
-                    serve.delete_later(session);
-                    Err(why)
-                }
-            };
-            if let Err(why) = removed {
-                tracing::warn!(%session, why, "something of a deleted session is left");
-            }
-        }
-    }
-
-    async fn delete_in(&self, serve: &Serve, served: &Served, session: SessionId) -> Result<(), String> {
-        let folder = self.shared.settings.homes.join(session.to_string());
-        let Some(name) = name_in(&folder).map_err(|error| error.to_string())? else { return Ok(()) };
-        let deleting = async {
-            let socket = served.connect(serve.limits).await.map_err(|error| error.to_string())?;
-            delete_session(socket, &name).await.map_err(|failure| failure.message)
-        };
-        timeout(DELETING, deleting).await.map_err(|_| "it did not answer".to_owned())??;
-        // goose gives the name to another session next.
-        fs::remove_file(folder.join(NAME)).map_err(|error| error.to_string())
-    }
-}
-
-/// Makes the folder of a session that goose keeps with all others, or looks whether it is one.
-pub(super) fn prepare_folder(folder: &Path, resumes: bool) -> Result<(), LaunchError> {
-    if !resumes {
-        return make_private_folder(folder).map_err(|error| {
-            tracing::error!(%error, "a session's folder cannot be made");
-            not_made("the session's folder cannot be made", &error)
-        });
-    }
-    match name_in(folder) {
-        Ok(Some(_)) => Ok(()),
-        _ if folder.is_dir() => {
-            Err(failed("the session was made with goose.transport = \"stdio\" and works only with it"))
-        }
-        _ => Err(failed("what goose remembers of the session is gone")),
-    }
-}
-
-/// Whether a session's folder is that of one which goose keeps with all others.
-pub(super) fn is_shared_folder(folder: &Path) -> bool {
-    folder.join(NAME).exists()
 }
 
 /// The home of the goose that all sessions share.
 pub(super) fn home_of_all(homes: &Path) -> PathBuf {
     homes.join("serve")
-}
-
-/// goose's name of the session whose folder it is.
-fn name_in(folder: &Path) -> io::Result<Option<String>> {
-    use std::io::Read;
-    let file = match fs::File::open(folder.join(NAME)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
-    let mut name = String::new();
-    file.take(NAME_BYTES).read_to_string(&mut name)?;
-    Ok((!name.is_empty()).then_some(name))
 }

@@ -53,10 +53,7 @@ impl GooseLauncher {
                 }
             };
             match self.start_on(serve, program.clone(), launch.clone(), port).await {
-                Ok(served) => {
-                    self.delete_leftovers(serve, &served).await;
-                    return Ok(Arc::new(served));
-                }
+                Ok(served) => return Ok(Arc::new(served)),
                 Err(Failed::Why(why)) => return Err(why),
                 Err(Failed::PortTaken) if fixed_port.is_some() => {
                     return Err(format!("another process has its port: {host}:{port} (goose.serve.port)"));
