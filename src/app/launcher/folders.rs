@@ -18,7 +18,7 @@ impl GooseLauncher {
         if self.sessions_share_a_home() { self.shared_places(&root) } else { Ok(Places::own(&root)) }
     }
 
-    fn sessions_share_a_home(&self) -> bool {
+    pub(super) fn sessions_share_a_home(&self) -> bool {
         self.is_shared() || self.shared.settings.home == HomeKind::Shared
     }
 

@@ -15,11 +15,12 @@ use super::folders::GONE;
 use super::guard::Guard;
 use super::process::process_spec;
 use super::settle::NotReady;
+use super::shared::home_of_all;
 use super::{GooseLauncher, failed};
 use crate::acp::{Connection, KeptSession};
 use crate::goose::belonging::Belonging;
 use crate::goose::noted::{self, GooseSession};
-use crate::goose::places::{HomeKind, Places};
+use crate::goose::places::{HomeKind, Places, SharedHome};
 use crate::session::agent::{Agent, AgentEvents, AgentFailure, LaunchError, LaunchSpec, Mode};
 
 /// How many gooses may be started at a time to delete something.
@@ -64,20 +65,25 @@ impl GooseLauncher {
         }
     }
 
-    /// Deletes the sessions in the shared home that are noted in the folder `root`.
+    /// Deletes the sessions in a shared home that are noted in the folder `root`.
     pub(super) async fn forget(&self, root: &Path) -> io::Result<()> {
         let noted = self.noted(root).await?;
         if noted.is_empty() {
             return Ok(());
         }
-        let places = self.shared_places(root).map_err(io::Error::other)?;
         let deleting = async {
             let _place = self.shared.deleting.acquire().await.map_err(|error| error.to_string())?;
-            self.delete(&places, &noted).await
+            let mut left = noted;
+            for places in self.shared_homes(root) {
+                if !left.is_empty() {
+                    left = self.delete(&places, left).await?;
+                }
+            }
+            Ok(())
         };
         let limit = self.shared.settings.start_timeout;
         let deleted = tokio::time::timeout(limit, deleting).await;
-        deleted.unwrap_or_else(|_| Err("it took too long".into())).map_err(|reason| {
+        deleted.unwrap_or_else(|_| Err("it took too long".into())).map_err(|reason: String| {
             tracing::error!(
                 reason,
                 "a deleted session is left in goose's shared home: the next start tries again"
@@ -99,9 +105,32 @@ impl GooseLauncher {
         noted.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
-    /// Has a goose delete those of the sessions that are still the ones that were noted. The error is for the log.
-    async fn delete(&self, places: &Places, sessions: &[GooseSession]) -> Result<(), String> {
-        if let Some(connection) = self.connect_to_delete().await {
+    /// The homes that a session with such notes may be in: the setting may have changed since. The likely one first.
+    fn shared_homes(&self, root: &Path) -> Vec<Places> {
+        let settings = &self.shared.settings;
+        let of_all = home_of_all(&settings.homes);
+        let of_all = SharedHome::in_folder(&of_all).filter(|_| of_all.is_dir());
+        // Looking for it in a home that is not there would make one.
+        let now = self.shared_places(root).ok().filter(|_| self.sessions_share_a_home());
+        let mut homes: Vec<Places> = now.into_iter().collect();
+        for home in of_all.into_iter().chain(settings.shared_home.clone()) {
+            let places = Places::shared(root, home);
+            if !homes.contains(&places) {
+                homes.push(places);
+            }
+        }
+        homes
+    }
+
+    /// Has a goose delete those of the sessions that are still the ones that were noted. Gives those that it does not
+    /// have. The error is for the log.
+    async fn delete(
+        &self,
+        places: &Places,
+        sessions: Vec<GooseSession>,
+    ) -> Result<Vec<GooseSession>, String> {
+        let is_served = self.shared_places(places.root()).is_ok_and(|now| now == *places);
+        if is_served && let Some(connection) = self.connect_to_delete().await {
             return delete_with(&connection, sessions).await.map_err(|failure| failure.message);
         }
         let said = |error: LaunchError| error.to_string();
@@ -125,9 +154,14 @@ impl GooseLauncher {
     }
 }
 
-async fn delete_with(connection: &Connection, sessions: &[GooseSession]) -> Result<(), AgentFailure> {
+async fn delete_with(
+    connection: &Connection,
+    sessions: Vec<GooseSession>,
+) -> Result<Vec<GooseSession>, AgentFailure> {
     connection.initialize().await?;
-    for GooseSession { id, created_at } in sessions {
+    let mut left = Vec::new();
+    for session in sessions {
+        let GooseSession { id, created_at } = &session;
         match connection.kept_session(id).await? {
             KeptSession::MadeAt(Some(now)) if Some(&now) == created_at.as_ref() => {
                 connection.delete_session(id).await?;
@@ -139,8 +173,8 @@ async fn delete_with(connection: &Connection, sessions: &[GooseSession]) -> Resu
                 );
             }
             // Somebody deleted it, and goose may have given its name to another one.
-            KeptSession::MadeAt(Some(_)) | KeptSession::Gone => {}
+            KeptSession::MadeAt(Some(_)) | KeptSession::Gone => left.push(session),
         }
     }
-    Ok(())
+    Ok(left)
 }
