@@ -12,5 +12,5 @@ mod rpc;
 mod stdio;
 mod translate;
 
-pub use connection::{AgentPipes, AgentSelf, Connection, Limits, NewSession, ProviderFacts};
+pub use connection::{AgentPipes, AgentSelf, Connection, Limits, NewSession, ProviderFacts, ToolPort};
 pub use stdio::{Redactor, StderrTail};

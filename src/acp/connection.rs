@@ -9,6 +9,7 @@
 //! an agent that writes and does not read would else stop both sides for ever. A full queue means that the agent does
 //! not take what it is sent; it is given up.
 
+mod client_requests;
 mod clock;
 mod extensions;
 mod pending;
@@ -16,6 +17,7 @@ mod providers;
 mod reader;
 mod servers;
 mod start;
+mod ties;
 mod writer;
 
 use std::sync::atomic::AtomicBool;
@@ -43,6 +45,7 @@ use crate::session::agent::{
     AgentCommand, AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption,
     EventFilter, ExtensionStatus, PermissionReply, ReplyToken, SteerFailure,
 };
+use crate::session::agent::client_tools::{ClientToolEvent, ClientTools};
 use crate::session::turn::TurnErrorClass;
 use crate::shutdown::Tasks;
 
@@ -61,6 +64,8 @@ pub struct Limits {
     /// How many permission requests of the agent may wait for an answer; one more is answered `cancelled`. goose asks
     /// one at a time.
     pub pending_permissions: usize,
+    /// How many requests of the agent for files and commands may be under way; one more is refused.
+    pub client_requests: usize,
     /// How long the requests of a start, `initialize` and `session/new`, may take each.
     pub start_timeout: Duration,
     /// How long any other request may take; an agent that takes longer is given up. Prompts have no limit.
@@ -73,6 +78,7 @@ impl Default for Limits {
             line_bytes: 16 * 1024 * 1024,
             bad_lines: 1000,
             pending_permissions: 64,
+            client_requests: 32,
             start_timeout: Duration::from_mins(1),
             request_timeout: Duration::from_secs(30),
         }
@@ -91,6 +97,14 @@ pub struct AgentPipes<R, W> {
     pub kill: Arc<dyn Fn() + Send + Sync>,
     /// What must not be in its words about errors.
     pub redactor: Redactor,
+}
+
+/// Who does what an agent asks of the machine that it works on, and what there is to tell of that.
+pub struct ToolPort {
+    /// Does it.
+    pub tools: Arc<dyn ClientTools>,
+    /// What happens meanwhile.
+    pub events: mpsc::Receiver<ClientToolEvent>,
 }
 
 /// What an agent says of itself.
@@ -124,6 +138,8 @@ pub struct Connection {
     clock: AgentClock,
     /// The agent's id of its one session.
     session: OnceLock<String>,
+    /// What it is offered; `None`: nothing.
+    tools: Option<Arc<dyn ClientTools>>,
     kill: Arc<dyn Fn() + Send + Sync>,
     redactor: Redactor,
     /// Why the agent is given up; set once, before `given_up` is.
@@ -140,11 +156,14 @@ impl Connection {
     /// Starts to read and to write. Everything that the agent says goes through `filter` to `events`, which has to be
     /// emptied from now on: also while a request is waited for, since its answer may stand behind a flood.
     ///
+    /// `tools` does what the agent asks of the machine, and is what it is offered.
+    ///
     /// The last event is `Exited`, exactly once, however the agent ends. A prompt that is open then gets no
     /// `PromptFinished` of its own; the other open requests fail.
     pub fn open<R, W>(
         pipes: AgentPipes<R, W>,
         filter: Box<dyn EventFilter>,
+        tools: Option<ToolPort>,
         events: mpsc::Sender<AgentEvents>,
         limits: Limits,
         tasks: &Tasks,
@@ -154,12 +173,14 @@ impl Connection {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (outgoing, queue) = mpsc::channel(QUEUED_LINES);
+        let (tools, tool_events) = tools.map(|ToolPort { tools, events }| (tools, events)).unzip();
         let connection = Arc::new(Self {
             limits,
             outgoing,
             state: Mutex::default(),
             clock: AgentClock::default(),
             session: OnceLock::new(),
+            tools,
             kill: pipes.kill,
             redactor: pipes.redactor,
             reason: OnceLock::new(),
@@ -172,7 +193,9 @@ impl Connection {
         let ends = writer.ends();
         tasks.spawn(writer.run());
         tasks.spawn(
-            reader::Reader::new(connection.clone(), pipes.stdout, pipes.exit, filter, events, ends).run(),
+            reader::Reader::new(connection.clone(), pipes.stdout, pipes.exit, filter, events, ends)
+                .with_tool_events(tool_events)
+                .run(),
         );
         connection
     }
@@ -190,10 +213,14 @@ impl Connection {
                     prompt: Vec<Value>,
                 }
                 let params = Prompt { session_id: session()?, prompt: content };
+                if let Some(tools) = &self.tools {
+                    tools.turn_begun();
+                }
                 self.begin(AGENT_METHOD_NAMES.session_prompt, &params, Pending::Prompt(turn)).map(drop)
             }
             AgentCommand::Cancel => {
                 let params = CancelNotification::new(session()?);
+                self.turn_over();
                 self.enqueue(rpc::notification_line(AGENT_METHOD_NAMES.session_cancel, &params))
             }
             AgentCommand::AnswerPermission { reply, answer } => self.answer_permission(&reply, answer),
@@ -216,6 +243,13 @@ impl Connection {
                     })
                 })
             }
+        }
+    }
+
+    /// What the agent still asks of the machine is refused, until the next turn.
+    fn turn_over(&self) {
+        if let Some(tools) = &self.tools {
+            tools.turn_over();
         }
     }
 

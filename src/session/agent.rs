@@ -3,6 +3,7 @@
 //! Architecture invariant: nothing here names JSON-RPC, a transport or goose. An adapter turns a running agent
 //! into an [`Agent`] and a channel of [`AgentEvent`] batches.
 
+pub mod client_tools;
 mod event;
 pub mod servers;
 pub mod settings;

@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 
 use super::Connection;
 use super::pending::{Pending, RequestAnswer, failure_of};
+use super::ties::ToolTies;
 use super::writer::WriterEnds;
 use crate::acp::rpc::{self, Line, LineSplitter, Message, RpcError};
 use crate::acp::translate;
@@ -25,6 +26,7 @@ use crate::session::agent::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentPermissionRequest, BoxFuture, EventFilter, Notice,
     NoticeLevel,
 };
+use crate::session::agent::client_tools::ClientToolEvent;
 use crate::session::turn::TurnErrorClass;
 
 /// How much one read takes at most, in bytes.
@@ -43,7 +45,7 @@ const KILLED_GRACE: Duration = Duration::from_secs(5);
 const LOGGED_BAD_LINES: u64 = 3;
 /// JSON-RPC's codes.
 const METHOD_NOT_FOUND: i64 = -32601;
-const INVALID_PARAMS: i64 = -32602;
+pub(super) const INVALID_PARAMS: i64 = -32602;
 
 pub(super) struct Reader<R> {
     stdout: R,
@@ -51,6 +53,8 @@ pub(super) struct Reader<R> {
     events: mpsc::Sender<AgentEvents>,
     ends: WriterEnds,
     splitter: LineSplitter,
+    /// What happens at what the agent asks of the machine.
+    tool_events: Option<mpsc::Receiver<ClientToolEvent>>,
     inbox: Inbox,
 }
 
@@ -59,6 +63,8 @@ struct Inbox {
     connection: Arc<Connection>,
     filter: Box<dyn EventFilter>,
     batch: AgentEvents,
+    /// Which tool calls the commands and files belong to that the agent asks for.
+    ties: ToolTies,
     /// Answers to requests of gander. They are told behind the batch: whoever asked then finds in the events all that
     /// the agent had said before (goose tells a setting's change ahead of its answer).
     answers: Vec<(RequestAnswer, Result<Box<RawValue>, AgentFailure>)>,
@@ -75,13 +81,21 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         ends: WriterEnds,
     ) -> Self {
         let splitter = LineSplitter::new(connection.limits.line_bytes);
-        let inbox = Inbox { connection, filter, batch: Vec::new(), answers: Vec::new(), bad_lines: 0 };
-        Self { stdout, exit, events, ends, splitter, inbox }
+        let (batch, answers, ties) = (Vec::new(), Vec::new(), ToolTies::default());
+        let inbox = Inbox { connection, filter, batch, ties, answers, bad_lines: 0 };
+        Self { stdout, exit, events, ends, splitter, tool_events: None, inbox }
+    }
+
+    /// Tells what happens at what the agent asks of the machine among what it says itself.
+    pub(super) fn with_tool_events(mut self, events: Option<mpsc::Receiver<ClientToolEvent>>) -> Self {
+        self.tool_events = events;
+        self
     }
 
     pub(super) async fn run(mut self) {
         let exit = self.read_to_the_end().await;
         self.ends.agent_gone.cancel();
+        self.inbox.connection.turn_over();
         let failure =
             AgentFailure { class: exit.class, code: None, message: format!("the agent ended: {}", exit.how) };
         self.inbox.connection.state().end(&failure);
@@ -113,6 +127,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {
                     connection.give_up("the agent closed its pipes and did not exit");
                 }
+                // Before the agent's words: what happened before it was answered is told before what it says of it.
+                Some(event) = next_tool_event(&mut self.tool_events) => self.take_tool_event(event).await,
                 read = self.stdout.read_buf(&mut buffer), if is_open => if let Ok(1..) = read {
                     self.take(&mut buffer).await;
                 } else {
@@ -132,6 +148,12 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             inbox.too_long(head, bytes);
         }
         buffer.clear();
+        self.send_batch().await;
+    }
+
+    async fn take_tool_event(&mut self, event: ClientToolEvent) {
+        let Inbox { ties, filter, batch, .. } = &mut self.inbox;
+        ties.happened(event, &mut |event| filter.filter(event, batch));
         self.send_batch().await;
     }
 
@@ -179,6 +201,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             String::new()
         };
         AgentExit { how: reason, stderr_tail, class: TurnErrorClass::AgentUnresponsive }
+    }
+}
+
+/// The next event; never, when there are none.
+async fn next_tool_event(events: &mut Option<mpsc::Receiver<ClientToolEvent>>) -> Option<ClientToolEvent> {
+    match events {
+        Some(events) => events.recv().await,
+        None => None,
     }
 }
 
@@ -252,6 +282,9 @@ impl Inbox {
             {
                 self.permission_request(id, params);
             }
+            Message::Request { id, method, params } if self.connection.is_client_tool(&method) => {
+                self.connection.client_request(id, &method, params);
+            }
             Message::Request { id, method, .. } => {
                 debug!(%method, "the agent asks for something that gander does not offer");
                 self.answer(rpc::error_line(id, METHOD_NOT_FOUND, "Method not found"));
@@ -263,9 +296,11 @@ impl Inbox {
             }
             Message::Notification { .. } if self.is_replaying() => {}
             Message::Notification { method, params } => {
-                let Self { connection, filter, batch, .. } = self;
+                let Self { connection, filter, batch, ties, .. } = self;
                 let session = connection.session.get().map(String::as_str);
-                translate::notification(&method, params, session, &mut |event| filter.filter(event, batch));
+                translate::notification(&method, params, session, &mut |event| {
+                    ties.said(event, &mut |event| filter.filter(event, batch));
+                });
             }
         }
     }
@@ -300,6 +335,8 @@ impl Inbox {
                         super::failure(None, "the agent's answer to the prompt has no stop reason".to_owned())
                     })
                 });
+                self.connection.turn_over();
+                self.ties.turn_over();
                 self.emit(AgentEvent::PromptFinished { turn, result });
             }
         }
@@ -328,6 +365,7 @@ impl Inbox {
     fn request_withdrawn(&mut self, params: Option<&RawValue>) {
         let params = translate::fields(params);
         let Some(id) = params.get("requestId").copied() else { return };
+        self.connection.state().withdraw_client_request(id);
         let withdrawn = self.connection.state().take_held_by_id(id);
         for reply in withdrawn {
             self.answer_cancelled(id);
