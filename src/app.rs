@@ -8,6 +8,7 @@ mod adapters;
 mod audit;
 mod expiry;
 mod figures;
+mod observing;
 mod extensions;
 mod launcher;
 mod service_manager;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use self::adapters::{Host, SqliteAnswers};
 pub use self::audit::read_audit;
 use self::figures::HostFigures;
+use self::observing::Observing;
 use self::service_manager::ServiceManager;
 use self::settings::{extension_facts, http_settings, launcher, session_settings};
 pub use self::trial::{Trial, try_goose};
@@ -35,7 +37,7 @@ use crate::goose::version::Version;
 use crate::http::auth::{self, Callers};
 use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
-use crate::metrics::{Metrics, observe};
+use crate::metrics::Metrics;
 use crate::process::Spawner;
 use crate::session::agent::LaunchError;
 use crate::session::id::SessionId;
@@ -107,6 +109,7 @@ pub struct App {
     api: Api,
     store: Arc<SqliteStore>,
     tasks: Tasks,
+    observing: Observing,
     shutdown_grace: Duration,
     service_manager: ServiceManager,
     /// For the people who started it.
@@ -159,6 +162,7 @@ impl App {
         };
         let figures = HostFigures::new(dir, spawner.clone());
         let launcher = launcher(config, model.as_ref(), spawner, tasks);
+        let observing = Observing::start(config, Arc::clone(&store) as Arc<dyn Store>, &metrics);
         let registry = Registry::open(
             Arc::clone(&store) as Arc<dyn Store>,
             Arc::new(launcher.clone()),
@@ -174,8 +178,6 @@ impl App {
         let listener =
             server::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
         let metrics_listener = figures::bind(config.server.metrics_listen).await?;
-        let watching = observe(metrics.clone(), Arc::clone(&store) as Arc<dyn Store>, tasks.hard().clone());
-        tasks.spawn(watching);
         let goose = launcher.find().await.map(|(_, version)| version);
         let tickets = auth::Tickets::kept_in(dir.join("stream-tickets"));
         let CallersAndToken { callers, token_file } = callers;
@@ -205,6 +207,7 @@ impl App {
             api,
             store,
             tasks: tasks.clone(),
+            observing,
             shutdown_grace: config.server.shutdown_grace,
             service_manager: ServiceManager::new(config.notify_socket()),
             welcome,
@@ -213,8 +216,8 @@ impl App {
 
     /// Serves until the tasks' soft signal, then lets what runs end: within the grace by itself, then by force.
     pub async fn run(self) -> Ended {
-        let Self { listener, metrics_listener, api, store, tasks, shutdown_grace, service_manager, .. } =
-            self;
+        let Self { listener, metrics_listener, api, store, tasks, observing, shutdown_grace, .. } = self;
+        let service_manager = self.service_manager;
         let registry = api.registry.clone();
         let settings = Arc::clone(&api.settings);
         if let Some(listener) = metrics_listener {
@@ -249,6 +252,7 @@ impl App {
         let ended = tokio::time::timeout(HARD_END, async {
             tasks.finished().await;
             store.close().await;
+            observing.finish().await;
         })
         .await;
         match ended {

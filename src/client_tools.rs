@@ -50,7 +50,7 @@ pub struct ToolSettings {
     /// Bytes of a command's output that are kept at most, the last ones.
     pub kept_bytes: usize,
     /// How long a command may run, with all that it started.
-    pub terminal_duration: Duration,
+    pub duration: Duration,
     /// The whole environment of commands, but for what the agent adds.
     pub environment: Vec<(String, String)>,
 }
@@ -133,6 +133,12 @@ impl SessionTools {
     pub async fn end(&self) {
         self.shared.turn().is_open = false;
         self.shared.terminals.end_those_of(None).await;
+    }
+
+    /// As [`SessionTools::end`], without a wait.
+    pub fn end_now(&self) {
+        self.shared.turn().is_open = false;
+        self.shared.terminals.end_now();
     }
 }
 

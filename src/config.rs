@@ -35,6 +35,7 @@ use serde::Deserialize;
 
 pub use auth::AuthSettings;
 pub use environment::Environment;
+use environment::pattern_names;
 pub use error::{ConfigError, Origin, Problem, Violation};
 pub use goose::{GooseSettings, OwnConfiguration};
 pub use layers::Flag;
@@ -132,6 +133,17 @@ impl Config {
     #[must_use]
     pub fn agent_environment(&self) -> Vec<(String, String)> {
         self.environment.passed(&self.goose.pass_env)
+    }
+
+    /// The variables of commands that goose's shell runs through gander: those of gander's own, and of `goose.env`, that
+    /// `goose.terminal_env` names. What goose itself has besides, its provider's key above all, is not among them.
+    #[must_use]
+    pub fn terminal_environment(&self) -> Vec<(String, String)> {
+        let patterns = &self.goose.terminal_env;
+        let is_named = |name: &str| patterns.iter().any(|pattern| pattern_names(pattern, name));
+        let set = self.goose.env.iter().filter(|(name, _)| is_named(name));
+        let set = set.map(|(name, value)| (name.clone(), value.expose().to_owned()));
+        self.environment.passed(patterns).into_iter().chain(set).collect()
     }
 
     /// The executable that `goose.command` means, or `None` when there is none: a bare name is looked for

@@ -7,6 +7,7 @@
 //! - [`launch`]: how it is started, and whether it is what was asked for.
 //! - [`listing`]: what a goose says it has.
 //! - [`log`]: what its log says of extensions that did not load.
+//! - [`memory`]: what it remembers for everywhere, kept within a session's home.
 //! - [`outcome`]: what its own words say of a turn's end.
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`remembered`]: what it must not remember of permissions.
@@ -23,6 +24,7 @@ pub mod home;
 pub mod launch;
 pub mod listing;
 pub mod log;
+pub mod memory;
 pub mod outcome;
 pub mod plan;
 pub mod remembered;

@@ -14,7 +14,8 @@
 //! - [`app`]: wires everything together; the only module that knows all others.
 //! - [`cli`]: the command line.
 //! - [`demo`]: the built-in scripted model.
-//! - [`metrics`]: figures about the running gateway, counted from committed events.
+//! - [`observer`]: follows committed events, for figures, the log and traces; a log line for each turn.
+//! - [`metrics`]: figures about the running gateway.
 //! - [`shutdown`]: soft and hard shutdown, and the tracker of all tasks.
 //! - [`telemetry`]: log output.
 
@@ -30,6 +31,7 @@ pub mod http;
 pub mod app;
 pub mod cli;
 pub mod demo;
+pub mod observer;
 pub mod metrics;
 pub mod shutdown;
 pub mod telemetry;

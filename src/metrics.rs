@@ -1,6 +1,6 @@
 //! Figures about the running gateway, in the format that Prometheus reads (`OpenMetrics`).
 //!
-//! What happens in sessions is counted from their committed events ([`observe`]), by a reader like any other
+//! What happens in sessions is counted from their committed events ([`Metrics::observer`]), by a reader like any other
 //! subscriber: the core counts nothing, and what is counted is what callers were told. What is so at a moment (sessions
 //! by state, what waits for a commit) is asked for when somebody reads the figures.
 //!
@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-pub use observer::observe;
+use crate::observer::Observer;
 
 /// Bounds in seconds for what a person waits for: calls, first words.
 const WAITS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
@@ -38,7 +38,7 @@ struct RequestLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TurnLabels {
-    state: String,
+    state: &'static str,
     class: String,
 }
 
@@ -159,6 +159,12 @@ impl Metrics {
         figures.register(&mut registry);
         figures.registry = registry;
         Self(Arc::new(figures))
+    }
+
+    /// Counts what happens in sessions.
+    #[must_use]
+    pub fn observer(&self) -> Box<dyn Observer> {
+        Box::new(observer::Counting::new(self.clone()))
     }
 
     /// A request was answered, or its caller left before (`None`). `route` is the route's pattern.

@@ -12,6 +12,7 @@
 mod client_requests;
 mod clock;
 mod extensions;
+mod link;
 mod pending;
 mod providers;
 mod reader;
@@ -31,21 +32,21 @@ use agent_client_protocol_schema::v1::{
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use self::clock::AgentClock;
+pub use self::link::{AgentPipes, ToolPort};
 use self::pending::{Pending, State};
 pub use self::providers::ProviderFacts;
 use super::stdio::Redactor;
 use super::{rpc, translate};
+use crate::session::agent::client_tools::ClientTools;
 use crate::session::agent::{
-    AgentCommand, AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentGone, BoxFuture, ConfigOption,
-    EventFilter, ExtensionStatus, PermissionReply, ReplyToken, SteerFailure,
+    AgentCommand, AgentEvent, AgentFailure, AgentGone, ConfigOption, ExtensionStatus, PermissionReply,
+    ReplyToken, SteerFailure,
 };
-use crate::session::agent::client_tools::{ClientToolEvent, ClientTools};
 use crate::session::turn::TurnErrorClass;
 use crate::shutdown::Tasks;
 
@@ -83,28 +84,6 @@ impl Default for Limits {
             request_timeout: Duration::from_secs(30),
         }
     }
-}
-
-/// An agent that runs: how to talk to it and how it ends.
-pub struct AgentPipes<R, W> {
-    /// Its standard output.
-    pub stdout: R,
-    /// Its standard input.
-    pub stdin: W,
-    /// Resolves when its process is gone.
-    pub exit: BoxFuture<AgentExit>,
-    /// Ends it by force. Called once at most, when it has to be given up.
-    pub kill: Arc<dyn Fn() + Send + Sync>,
-    /// What must not be in its words about errors.
-    pub redactor: Redactor,
-}
-
-/// Who does what an agent asks of the machine that it works on, and what there is to tell of that.
-pub struct ToolPort {
-    /// Does it.
-    pub tools: Arc<dyn ClientTools>,
-    /// What happens meanwhile.
-    pub events: mpsc::Receiver<ClientToolEvent>,
 }
 
 /// What an agent says of itself.
@@ -153,53 +132,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Starts to read and to write. Everything that the agent says goes through `filter` to `events`, which has to be
-    /// emptied from now on: also while a request is waited for, since its answer may stand behind a flood.
-    ///
-    /// `tools` does what the agent asks of the machine, and is what it is offered.
-    ///
-    /// The last event is `Exited`, exactly once, however the agent ends. A prompt that is open then gets no
-    /// `PromptFinished` of its own; the other open requests fail.
-    pub fn open<R, W>(
-        pipes: AgentPipes<R, W>,
-        filter: Box<dyn EventFilter>,
-        tools: Option<ToolPort>,
-        events: mpsc::Sender<AgentEvents>,
-        limits: Limits,
-        tasks: &Tasks,
-    ) -> Arc<Self>
-    where
-        R: AsyncRead + Send + Unpin + 'static,
-        W: AsyncWrite + Send + Unpin + 'static,
-    {
-        let (outgoing, queue) = mpsc::channel(QUEUED_LINES);
-        let (tools, tool_events) = tools.map(|ToolPort { tools, events }| (tools, events)).unzip();
-        let connection = Arc::new(Self {
-            limits,
-            outgoing,
-            state: Mutex::default(),
-            clock: AgentClock::default(),
-            session: OnceLock::new(),
-            tools,
-            kill: pipes.kill,
-            redactor: pipes.redactor,
-            reason: OnceLock::new(),
-            given_up: CancellationToken::new(),
-            replaying: AtomicBool::new(false),
-            closing: CancellationToken::new(),
-            tasks: tasks.clone(),
-        });
-        let writer = writer::Writer::new(pipes.stdin, queue, connection.closing.clone());
-        let ends = writer.ends();
-        tasks.spawn(writer.run());
-        tasks.spawn(
-            reader::Reader::new(connection.clone(), pipes.stdout, pipes.exit, filter, events, ends)
-                .with_tool_events(tool_events)
-                .run(),
-        );
-        connection
-    }
-
     /// Tells the agent something. Never waits; an agent whose queue is full is given up.
     pub fn send(self: &Arc<Self>, command: AgentCommand) -> Result<(), AgentGone> {
         let session = || self.session.get().cloned().ok_or(AgentGone);

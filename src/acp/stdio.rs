@@ -1,19 +1,78 @@
-//! What an agent writes to its standard error: the end of it is kept, without secrets.
+//! An agent's pipes: a message is a line of its standard input and output. Of its standard error the end is kept, without
+//! secrets.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
+use super::rpc::{Line, LineSplitter};
+use super::transport::{Incoming, Outgoing};
 use crate::shutdown::Tasks;
+
+/// How much one read of an agent's standard output takes at most, in bytes.
+const READ_BYTES: usize = 256 * 1024;
+
+/// An agent's standard output.
+pub(super) struct Lines<R> {
+    stdout: R,
+    /// What the last read brought.
+    buffer: Vec<u8>,
+    splitter: LineSplitter,
+}
+
+impl<R> Lines<R> {
+    /// `limit`: the longest line, in bytes.
+    pub(super) fn new(stdout: R, limit: usize) -> Self {
+        Self { stdout, buffer: Vec::with_capacity(READ_BYTES), splitter: LineSplitter::new(limit) }
+    }
+}
+
+impl<R: AsyncRead + Send + Unpin + 'static> Incoming for Lines<R> {
+    async fn read(&mut self) -> usize {
+        self.stdout.read_buf(&mut self.buffer).await.unwrap_or_default()
+    }
+
+    fn take(&mut self, each: impl FnMut(Line<'_>)) {
+        self.splitter.push(&self.buffer, each);
+        self.buffer.clear();
+    }
+
+    fn unfinished_too_long(&self) -> Option<(&[u8], u64)> {
+        self.splitter.unfinished_too_long()
+    }
+
+    fn finish(&mut self, each: impl FnMut(Line<'_>)) {
+        self.splitter.finish(each);
+    }
+}
+
+/// An agent's standard input.
+pub(super) struct StandardInput<W>(pub(super) W);
+
+impl<W: AsyncWrite + Send + Unpin + 'static> Outgoing for StandardInput<W> {
+    async fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
+        self.0.write_all(&message).await?;
+        self.0.flush().await
+    }
+
+    async fn keep_alive(&mut self) -> io::Error {
+        std::future::pending().await
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.0.shutdown().await
+    }
+}
 
 /// How long after the agent's exit its standard error is still read. What it wrote is in the pipe already; only who
 /// else holds the pipe open makes this wait.
 const DRAIN: Duration = Duration::from_millis(25);
-/// How much is read at once, in bytes.
-const READ_BYTES: usize = 8 * 1024;
+/// How much of it is read at once, in bytes.
+const STDERR_READ_BYTES: usize = 8 * 1024;
 /// Shorter secrets would be found in ordinary words.
 const SHORTEST_SECRET_BYTES: usize = 4;
 
@@ -105,7 +164,7 @@ impl StderrTail {
         let _ended = self.ended.clone().drop_guard();
         // A secret that the limit cuts in two could not be recognised, hence the room for one more.
         let room = self.limit + self.redactor.longest();
-        let mut read = vec![0; READ_BYTES];
+        let mut read = vec![0; STDERR_READ_BYTES];
         while let Ok(count @ 1..) = stderr.read(&mut read).await {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.extend(&read[..count]);

@@ -1,6 +1,7 @@
 //! Starts goose for a session: process, connection and checks put together behind the core's port.
 
 mod agent;
+mod folders;
 mod guard;
 mod hang;
 mod hearing;
@@ -8,12 +9,13 @@ mod listing;
 mod program;
 mod servers;
 mod settle;
+mod tools;
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,14 +24,15 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, exit_of};
+pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
 use self::servers::Proxies;
 use self::settle::{NotReady, Origin, Settled, Started, settle};
-use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
+use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail, ToolPort};
+use crate::client_tools::{SessionTools, ToolSettings};
 use crate::goose::belonging::{self, Belonging};
-use crate::goose::home;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
 use crate::goose::servers::Servers;
@@ -51,6 +54,8 @@ pub(super) struct GooseSettings {
     pub(super) launch: LaunchSettings,
     /// The tool servers that sessions get.
     pub(super) servers: Servers,
+    /// What goose is offered of gander's own file system and terminal.
+    pub(super) tools: ToolSettings,
     /// What a session's home starts from.
     pub(super) config_dir: Option<PathBuf>,
     /// Where goose writes its log; `None`: in the session's home.
@@ -106,9 +111,8 @@ impl GooseLauncher {
         let home = settings.homes.join(session.to_string());
         let mut launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
         refuse_without(launch.ruled_out(&spec.require_extensions))?;
-        let cwd =
-            self.prepare(session, &spec, resume.is_some(), home.clone(), launch.switched_off.clone()).await?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
+        let cwd = self.prepare(session, &spec, earlier, home.clone(), &mut launch).await?;
         let mut servers = self.servers_for(&spec, &mut launch).await?;
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
@@ -123,7 +127,9 @@ impl GooseLauncher {
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
         let hearing = self.hearing(session, &guard.home, &redactor, &events);
-        let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
+        let tools = self.tools_for(&spec, &guard.home, cwd.clone());
+        let (mut agent, stderr) =
+            self.run(process, spec.mode, Arc::clone(&guard), &redactor, events, tools).await?;
         agent.keep(servers.proxy.take());
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Waiting::for_what("goose has not answered initialize");
@@ -170,6 +176,7 @@ impl GooseLauncher {
             checked.notices.extend(notices.into_iter().chain(servers.notices()));
             checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
             if resume.is_none() {
+                checked.notices.extend(launch::out_of_place(&checked.extensions));
                 checked.notices.extend(guard.belonging.warnings(spec.mode));
             }
             hearing.warn_of(&checked.extensions);
@@ -208,12 +215,15 @@ impl GooseLauncher {
         guard: Arc<Guard>,
         redactor: &Redactor,
         events: mpsc::Sender<AgentEvents>,
+        tools: Option<(SessionTools, ToolPort)>,
     ) -> Result<(GooseAgent, StderrTail), LaunchError> {
         let settings = &self.shared.settings;
+        let cwd = process.cwd.clone();
         let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
         let control = child.control();
         let stderr =
             StderrTail::read(child.stderr, settings.stderr_bytes, redactor.clone(), &self.shared.tasks);
+        let (tools, port) = tools.unzip();
         let pipes = AgentPipes {
             stdout: child.stdout,
             stdin: child.stdin,
@@ -223,6 +233,7 @@ impl GooseLauncher {
                 Arc::new(move || control.kill())
             },
             redactor: redactor.clone(),
+            tools: port,
         };
         let limits = Limits {
             line_bytes: settings.line_bytes,
@@ -232,59 +243,11 @@ impl GooseLauncher {
             request_timeout: settings.request_timeout,
             ..Limits::default()
         };
-        let filter = Box::new(GooseUpdates::new(mode));
+        let filter = Box::new(GooseUpdates::new(mode).in_folder(cwd, settings.tools.diff_bytes));
         let run = filter.run();
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
-        Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
-    }
-
-    /// Makes the session's home and finds where it works.
-    async fn prepare(
-        &self,
-        session: SessionId,
-        spec: &LaunchSpec,
-        resumes: bool,
-        home: PathBuf,
-        switched_off: std::collections::BTreeSet<String>,
-    ) -> Result<PathBuf, LaunchError> {
-        let config_dir = self.shared.settings.config_dir.clone();
-        let cwd = spec.cwd.clone();
-        let workspace = self.shared.settings.workspaces.join(session.to_string());
-        let prepared = self.shared.tasks.spawn_blocking(move || {
-            if resumes {
-                // goose goes on from what it has saved there; its configuration counted when the session was made.
-                if !home.is_dir() {
-                    return Err(failed("what goose remembers of the session is gone"));
-                }
-                return Ok(cwd.unwrap_or(workspace));
-            }
-            // A start that failed has left one.
-            home::remove(&home).map_err(|error| {
-                tracing::error!(%error, "a session's old goose home cannot be removed");
-                not_made("the session's goose home cannot be made", &error)
-            })?;
-            home::prepare(&home, config_dir.as_deref(), &switched_off).map_err(|error| {
-                tracing::error!(%error, "a session's goose home cannot be made");
-                match error {
-                    home::HomeError::Malformed { .. } => failed(
-                        "goose's config.yaml is malformed: goose would skip it and switch every extension on",
-                    ),
-                    error => not_made("the session's goose home cannot be made", &error),
-                }
-            })?;
-            if let Some(cwd) = cwd {
-                return Ok(cwd);
-            }
-            make_private_folder(&workspace).map_err(|error| {
-                tracing::error!(%error, "a session's folder cannot be made");
-                not_made("the session's folder cannot be made", &error)
-            })?;
-            Ok(workspace)
-        });
-        prepared.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "preparing a session's folders failed");
-            Err(failed("the session's folders cannot be made"))
-        })
+        let agent = GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone());
+        Ok((agent.with_tools(tools), stderr))
     }
 
     async fn start_failure(
@@ -347,16 +310,7 @@ impl AgentLauncher for GooseLauncher {
     }
 
     fn discard(&self, session: SessionId) -> BoxFuture<io::Result<()>> {
-        let home = self.shared.settings.homes.join(session.to_string());
-        let workspace = self.shared.settings.workspaces.join(session.to_string());
-        let removed = self.shared.tasks.spawn_blocking(move || {
-            let home = home::remove(&home).map_err(io::Error::other);
-            match std::fs::remove_dir_all(&workspace) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => home,
-            }
-        });
-        Box::pin(async { removed.await.unwrap_or_else(|error| Err(io::Error::other(error))) })
+        Box::pin(self.clone().remove_folders(session))
     }
 }
 
@@ -406,12 +360,6 @@ fn no_room() -> LaunchError {
 
 fn failed(detail: impl Into<String>) -> LaunchError {
     LaunchError::Failed { detail: detail.into(), stderr_tail: None }
-}
-
-/// Makes a folder that only this user can enter, with the folders above it.
-pub(super) fn make_private_folder(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 #[cfg(test)]

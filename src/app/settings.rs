@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
 use crate::acp::Redactor;
+use crate::client_tools::ToolSettings;
 use crate::config::{Config, OwnConfiguration};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
@@ -13,6 +14,7 @@ use crate::goose::launch::{LaunchSettings, OwnSettings};
 use crate::goose::tools::GooseTools;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
+use crate::session::agent::client_tools::OfferedTools;
 use crate::session::permission::PermissionSettings;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, SessionSettings};
@@ -52,6 +54,7 @@ pub(super) fn launcher(
             own: own_settings(config),
         },
         servers: config.mcp.servers(),
+        tools: tool_settings(config),
         config_dir,
         log_dir: config.goose.log_dir.clone(),
         homes: dir.join("homes"),
@@ -64,6 +67,21 @@ pub(super) fn launcher(
         redactor,
     };
     GooseLauncher::new(settings, spawner, tasks.clone())
+}
+
+/// What goose is offered of gander's own file system and terminal.
+fn tool_settings(config: &Config) -> ToolSettings {
+    ToolSettings {
+        offered: OfferedTools { filesystem: config.goose.filesystem, terminal: config.goose.terminal },
+        extra_roots: config.sessions.extra_roots.clone(),
+        file_bytes: config.limits.file_bytes,
+        diff_bytes: config.limits.diff_bytes,
+        terminals: config.limits.terminals,
+        live_bytes: config.limits.output_bytes,
+        kept_bytes: config.limits.terminal_output_bytes,
+        duration: config.limits.terminal_duration,
+        environment: config.terminal_environment(),
+    }
 }
 
 fn own_settings(config: &Config) -> OwnSettings {

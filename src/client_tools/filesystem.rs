@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::roots::{Place, Roots, beneath, why};
 use super::{Refusal, refused};
-use crate::session::tool_call::content;
+use crate::session::tool_call::content::{self, Before};
 
 /// The bits of a file's mode that a new file in its place keeps.
 const MODE_BITS: u32 = 0o7777;
@@ -75,23 +75,21 @@ pub(super) fn write(roots: &Roots, path: &Path, text: &str, bounds: Bounds) -> R
     let Place { folder, name } = roots.place(path)?;
     let old = Old::read(&folder, &name, path, bounds.file_bytes)?;
     replace(&folder, &name, text.as_bytes(), old.mode).map_err(|error| io_why(path, &error))?;
-    let shown = path.to_string_lossy();
-    let mut diff = content::diff(&shown, old.text.as_deref(), text, bounds.diff_bytes);
-    if let (true, Some(fields)) = (old.is_no_text, diff.as_object_mut()) {
-        // What was there before cannot be shown, but something was.
-        fields.insert("unified_diff".to_owned(), Value::Null);
-        fields.insert("truncated".to_owned(), true.into());
-    }
-    Ok(diff)
+    let before = match (&old.text, old.mode) {
+        (Some(text), _) => Before::Text(text),
+        (None, Some(_)) => Before::Unknown,
+        (None, None) => Before::NoFile,
+    };
+    Ok(content::diff(&path.to_string_lossy(), before, text, bounds.diff_bytes))
 }
 
 /// What a write replaces.
 #[derive(Debug, Default)]
 struct Old {
+    /// The file's mode; `None`: there is no file.
     mode: Option<Mode>,
+    /// Its content, unless that is too large or no text.
     text: Option<String>,
-    /// Whether there is a file whose content is too large or no text.
-    is_no_text: bool,
 }
 
 impl Old {
@@ -118,7 +116,7 @@ impl Old {
             }
         };
         let mode = Some(Mode::from_raw_mode(found.st_mode & MODE_BITS));
-        Ok(Self { mode, is_no_text: text.is_none(), text })
+        Ok(Self { mode, text })
     }
 }
 
@@ -172,7 +170,10 @@ fn text(path: &Path, bytes: Vec<u8>, most: usize) -> Result<String, Refusal> {
 }
 
 fn too_large(path: &Path, bytes: u64, most: usize) -> Refusal {
-    refused(format!("{}: {bytes} bytes or more are too much, at most {most} can be read or written", path.display()))
+    refused(format!(
+        "{}: {bytes} bytes or more are too much, at most {most} can be read or written",
+        path.display()
+    ))
 }
 
 fn io_why(path: &Path, error: &std::io::Error) -> Refusal {

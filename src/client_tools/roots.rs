@@ -83,7 +83,11 @@ impl Roots {
 }
 
 /// Opens what lies below a folder, without following any link.
-pub(super) fn beneath(folder: impl AsFd, path: impl AsRef<Path>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn beneath(
+    folder: impl AsFd,
+    path: impl AsRef<Path>,
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(folder, path.as_ref(), flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }

@@ -114,7 +114,7 @@ impl Terminals {
             output,
             events: self.events.clone(),
             live_left: Some(self.settings.live_bytes),
-            duration: self.settings.terminal_duration,
+            duration: self.settings.duration,
             exit: tell_exit,
         };
         let all = Arc::clone(&self.all);

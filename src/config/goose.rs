@@ -34,6 +34,13 @@ pub struct GooseSettings {
     pub extra_extensions: Vec<String>,
     /// Whether goose runs scheduled recipes, and has the extension for them.
     pub scheduler: bool,
+    /// Whether goose's tools read and write files through gander.
+    pub filesystem: bool,
+    /// Whether goose's shell runs its commands through gander.
+    pub terminal: bool,
+    /// Names and prefixes of gander's own variables, and of those in `env`, that these commands have.
+    #[serde(deserialize_with = "parse::list")]
+    pub terminal_env: Vec<String>,
     /// The mode of a session whose caller names none.
     #[serde(deserialize_with = "parse::word")]
     pub mode: Mode,

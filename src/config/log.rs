@@ -15,6 +15,8 @@ pub struct LogSettings {
     /// How it is written.
     #[serde(deserialize_with = "parse::word")]
     pub format: LogFormat,
+    /// Whether prompts and answers are logged too.
+    pub content: bool,
 }
 
 /// How log lines are written.

@@ -98,6 +98,12 @@ pub fn logs(root: &Path) -> PathBuf {
     root.join("state/logs")
 }
 
+/// Where goose keeps its configuration when `root` is its root.
+#[must_use]
+pub fn configuration_folder(root: &Path) -> PathBuf {
+    root.join("config")
+}
+
 /// goose's configuration file in the folder of its configuration.
 #[must_use]
 pub fn configuration_in(folder: &Path) -> PathBuf {
@@ -123,7 +129,7 @@ pub fn prepare(
     }
     make_folder(root)?;
     make_folder(&temporary_folder(root))?;
-    let target = root.join("config");
+    let target = configuration_folder(root);
     make_folder(&target)?;
     let mut configuration = None;
     if let Some(source) = config_dir {

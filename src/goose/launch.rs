@@ -8,7 +8,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::catalogue::{key_of, same};
+use super::catalogue::{find, key_of, same};
 use super::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
 use super::home;
 use super::outcome::without_addresses;
@@ -111,6 +111,12 @@ impl LaunchSettings {
         model.is_some() && spec.provider.as_deref() == self.own_provider()
     }
 
+    /// Whether the variable is one of those that are set last of all.
+    #[must_use]
+    pub fn sets_last(&self, name: &str) -> bool {
+        self.set_last(name).is_some()
+    }
+
     fn set_last(&self, name: &str) -> Option<&str> {
         self.last.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -199,6 +205,24 @@ pub fn failed_extension(extension: &ExtensionStatus) -> (ExtensionStatus, Notice
     (ExtensionStatus { name, loaded: extension.loaded, error }, notice)
 }
 
+/// What there is to tell of extensions that mean something else than they say in a home of the session's own.
+#[must_use]
+pub fn out_of_place(extensions: &[ExtensionStatus]) -> Vec<Notice> {
+    let loaded = extensions.iter().filter(|extension| extension.loaded);
+    let known = loaded.filter_map(|extension| find(&extension.name));
+    let out_of_place = known.filter(|extension| extension.needs_shared_home);
+    out_of_place
+        .map(|extension| Notice {
+            level: NoticeLevel::Info,
+            code: "extension-needs-shared-home".into(),
+            message: format!(
+                "{} is about more than one session, and this one has a goose home of its own",
+                extension.name
+            ),
+        })
+        .collect()
+}
+
 /// Which of the required extensions, by whatever name, are not there, and why.
 #[must_use]
 pub fn missing(required: &[String], extensions: &[ExtensionStatus]) -> Vec<ExtensionStatus> {
@@ -224,151 +248,4 @@ fn absent(name: &str, why: &str) -> ExtensionStatus {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn settings() -> LaunchSettings {
-        let pairs = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-        };
-        LaunchSettings {
-            extensions: ExtensionLevel {
-                builtins: Some(vec!["todo".into(), "memory".into()]),
-                disabled: Vec::new(),
-            },
-            scheduler: true,
-            inherited: pairs(&[
-                ("PATH", "/bin"),
-                ("GOOSE_MODE", "auto"),
-                ("GOOSE_SHELL", "zsh"),
-                ("OPENAI_API_KEY", "k"),
-                ("TMPDIR", "/tmp"),
-            ]),
-            last: pairs(&[("GOOSE_DISABLE_KEYRING", "0"), ("GOOSE_MAX_TURNS", "5")]),
-            own: OwnSettings {
-                provider: Some("openai".into()),
-                model: Some("gpt-4o".into()),
-                thinking_effort: None,
-            },
-        }
-    }
-
-    fn spec() -> LaunchSpec {
-        LaunchSpec {
-            provider: Some("openai".into()),
-            disabled_extensions: vec!["memory".into()],
-            env: BTreeMap::from([
-                ("GOOSE_MAX_TURNS".into(), "9".into()),
-                ("GOOSE_TEMPERATURE".into(), "0".into()),
-            ]),
-            ..LaunchSpec::new(Mode::Approve)
-        }
-    }
-
-    #[test]
-    fn the_environment_is_layered_and_the_servers_table_is_last() {
-        let launch = settings().launch(&spec(), Path::new("/home/of/session")).unwrap();
-        assert_eq!(launch.arguments, ["acp", "--with-builtin", "todo", "--enable-scheduler"]);
-        let environment: Vec<String> =
-            launch.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        assert_eq!(
-            environment,
-            [
-                "GOOSE_DISABLE_KEYRING=0",
-                "GOOSE_MAX_TURNS=5",
-                "GOOSE_MODE=approve",
-                "GOOSE_PATH_ROOT=/home/of/session",
-                "GOOSE_PROVIDER=openai",
-                "GOOSE_SHELL=bash",
-                "GOOSE_TELEMETRY_ENABLED=false",
-                "GOOSE_TEMPERATURE=0",
-                "OPENAI_API_KEY=k",
-                "PATH=/bin",
-                "TMPDIR=/home/of/session/tmp",
-            ]
-        );
-        let required = ["todo", "Memory", "web"].map(str::to_owned);
-        assert_eq!(launch.ruled_out(&required), [absent("memory", "it is switched off")]);
-        let off = ["code_execution", "extensionmanager", "memory", "orchestrator", "summon"];
-        assert_eq!(launch.switched_off, off.map(str::to_owned).into());
-    }
-
-    #[test]
-    fn loopback_is_reached_without_a_detour() {
-        for (variables, hosts) in [
-            (&[][..], "127.0.0.1"),
-            (&[("NO_PROXY", "a.example"), ("no_proxy", "b.example")], "a.example,127.0.0.1"),
-            (&[("NO_PROXY", " "), ("no_proxy", "b.example")], "b.example,127.0.0.1"),
-        ] {
-            let set = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            let mut launch = settings().launch(&spec(), Path::new("/h")).unwrap();
-            launch.environment.extend(set);
-            launch.reach_loopback_directly();
-            assert_eq!((&*launch.environment["NO_PROXY"], &*launch.environment["no_proxy"]), (hosts, hosts));
-        }
-    }
-
-    fn options() -> Vec<ConfigOption> {
-        vec![ConfigOption {
-            id: "provider".into(),
-            name: "Provider".into(),
-            category: None,
-            current_value: Some("openai".into()),
-            choices: Vec::new(),
-            omitted_choices: 0,
-        }]
-    }
-
-    #[test]
-    fn another_mode_or_no_settings_fail_the_start() {
-        let fails = |mode: Option<&str>, options| {
-            check(Mode::Approve, mode.map(str::to_owned), options, None).unwrap_err()
-        };
-        assert_eq!(
-            fails(Some("auto"), Some(options())),
-            Mismatch::Mode { asked: "approve", found: "auto".into() }
-        );
-        assert_eq!(fails(None, Some(options())), Mismatch::Mode { asked: "approve", found: String::new() });
-        assert_eq!(fails(Some("approve"), None), Mismatch::ProviderNotConfigured);
-        assert_eq!(fails(Some("approve"), Some(Vec::new())), Mismatch::ProviderNotConfigured);
-    }
-
-    #[test]
-    fn extensions_have_their_keys_and_what_is_wrong_is_told() {
-        let extension = |name: &str, error: Option<&str>| ExtensionStatus {
-            name: name.into(),
-            loaded: error.is_none(),
-            error: error.map(str::to_owned),
-        };
-        let said = vec![
-            extension("todo", None),
-            extension("Extension Manager", None),
-            extension("nosuch", Some("Unknown extension: nosuch")),
-        ];
-        let checked = check(Mode::Approve, Some("approve".into()), Some(options()), Some(said)).unwrap();
-        let names: Vec<&str> = checked.extensions.iter().map(|extension| extension.name.as_str()).collect();
-        assert_eq!(names, ["todo", "extensionmanager", "nosuch"]);
-        let codes: Vec<&str> = checked.notices.iter().map(|notice| notice.code.as_str()).collect();
-        assert_eq!(codes, ["extension-failed"]);
-    }
-
-    #[test]
-    fn required_extensions_are_looked_for_by_any_of_their_names() {
-        let extension = |name: &str, error: Option<&str>| ExtensionStatus {
-            name: name.into(),
-            loaded: error.is_none(),
-            error: error.map(str::to_owned),
-        };
-        let there = [
-            extension("extensionmanager", None),
-            extension("My Server", None),
-            extension("web", Some("refused")),
-        ];
-        let missing = |names: &[&str]| {
-            missing(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), &there)
-        };
-        assert_eq!(missing(&["Extension Manager", "extension_manager", "myserver"]), []);
-        let absent = extension("developer", Some("the agent has not loaded it"));
-        assert_eq!(missing(&["web", " Developer "]), [there[2].clone(), absent]);
-    }
-}
+mod tests;

@@ -43,7 +43,7 @@ const FILE: &str = "config/permission.yaml in the session's goose home";
 /// # Errors
 /// When it would, and when that cannot be told.
 pub fn check(root: &Path) -> Result<(), Remembers> {
-    let path = root.join("config").join(super::home::PERMISSIONS);
+    let path = super::home::configuration_folder(root).join(super::home::PERMISSIONS);
     // Opening a pipe would wait for its writer.
     let file = OpenOptions::new().read(true).custom_flags(NON_BLOCKING).open(path);
     let file = match file {

@@ -55,7 +55,7 @@ impl Program {
 #[must_use]
 pub fn silent_servers(home: &Path, servers: &[McpServer], children: &[Vec<String>]) -> Vec<String> {
     let mut expected: Vec<Expected> = servers.iter().map(of_session).collect();
-    let own = fs::read(home::configuration_in(&home.join("config"))).unwrap_or_default();
+    let own = fs::read(home::configuration_in(&home::configuration_folder(home))).unwrap_or_default();
     for server in of_configuration(&own) {
         if !expected.iter().any(|other| other.name == server.name) {
             expected.push(server);
@@ -64,7 +64,7 @@ pub fn silent_servers(home: &Path, servers: &[McpServer], children: &[Vec<String
     if expected.is_empty() {
         return Vec::new();
     }
-    let log = newest_log(&home.join("state/logs")).and_then(|path| end_of(&path).ok()).unwrap_or_default();
+    let log = newest_log(&home::logs(home)).and_then(|path| end_of(&path).ok()).unwrap_or_default();
     silent(&expected, &failed_in(&log), children)
 }
 

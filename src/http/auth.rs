@@ -30,10 +30,10 @@ pub use tokens::TokensError;
 use tokens::{FileMark, TokenEntry, TokenSet};
 
 use super::Api;
-use super::layers::RequestIdText;
+
 use super::problem::{Code, Problem};
 use super::request::Identifier;
-use crate::session::audit::By;
+use crate::session::audit::{AskedBy, By};
 use crate::session::handle::{Refusal, SessionHandle};
 use crate::session::id::SessionId;
 use crate::shutdown::Tasks;
@@ -85,8 +85,8 @@ pub struct Caller {
     token: Option<(TokenHash, watch::Receiver<Arc<TokenSet>>)>,
     /// What it showed in place of a token. Kept so that the ticket does not grow old meanwhile.
     ticket: Option<Arc<TicketInUse>>,
-    /// The id of its request.
-    request: Option<Arc<str>>,
+    /// Its request.
+    request: Option<AskedBy>,
 }
 
 impl Caller {
@@ -168,7 +168,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<Self>().cloned().ok_or_else(unauthenticated)?;
-        let request = parts.extensions.get::<RequestIdText>().map(|id| Arc::clone(&id.0));
+        let request = parts.extensions.get::<AskedBy>().cloned();
         Ok(Self { request, ..caller })
     }
 }

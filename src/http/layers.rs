@@ -22,6 +22,7 @@ use super::idempotency::{self, Memory, Recheck, RememberedAnswers, StreamAgain};
 use super::problem::{Code, Problem};
 use super::{HttpSettings, request};
 use crate::metrics::Metrics;
+use crate::session::audit::AskedBy;
 use crate::shutdown::Tasks;
 
 /// The header that carries a request's id both ways.
@@ -102,10 +103,6 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// A request's id, for its handler.
-#[derive(Clone, Debug)]
-pub(super) struct RequestIdText(pub(super) Arc<str>);
-
 /// Gives the request its id, in the answer and in every log line, and logs one line about it.
 async fn observe(State(metrics): State<Metrics>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
@@ -113,7 +110,7 @@ async fn observe(State(metrics): State<Metrics>, mut request: Request, next: Nex
     // HTTP/2 knows no such header: there one stream ends without the others.
     let closes_after_refusal = request.version() <= Version::HTTP_11;
     let span = tracing::info_span!("request", request_id = id_text);
-    request.extensions_mut().insert(RequestIdText(id_text.into()));
+    request.extensions_mut().insert(AskedBy { id: id_text.into(), traceparent: None });
     let mut line = LogLine::new(&request, span.clone(), metrics);
     let mut response = next.run(request).instrument(span).await;
     let problem = response.extensions_mut().remove::<Problem>();

@@ -119,16 +119,10 @@ fn watch(gateway: &OwnedFd, reports: Option<&OwnedFd>, reaper: &mut Reaper) -> i
 
 /// Tells how the program ended and waits until nothing that it started is left, the gateway is gone, or nobody wants
 /// what is left to go on.
-fn linger(
-    gateway: &OwnedFd,
-    reports: &OwnedFd,
-    status: WaitStatus,
-    reaper: &mut Reaper,
-) -> io::Result<()> {
+fn linger(gateway: &OwnedFd, reports: &OwnedFd, status: WaitStatus, reaper: &mut Reaper) -> io::Result<()> {
     Report::Ended(status.as_raw()).send(reports);
     while reaper.reap() == Children::Some {
-        let mut handles =
-            [PollFd::new(gateway, PollFlags::IN), PollFd::new(reports, PollFlags::empty())];
+        let mut handles = [PollFd::new(gateway, PollFlags::IN), PollFd::new(reports, PollFlags::empty())];
         wait_for(&mut handles, REAP_INTERVAL)?;
         if handles.iter().any(|handle| !handle.revents().is_empty()) {
             break;

@@ -21,6 +21,15 @@ use super::snapshot::SessionState;
 /// How much is kept of a name that somebody else chose, in bytes.
 const NAME_BYTES: usize = 200;
 
+/// The request by which somebody asks for something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedBy {
+    /// The request's id.
+    pub id: Arc<str>,
+    /// The W3C trace context that what follows from it belongs to, as its header `traceparent` has it.
+    pub traceparent: Option<Arc<str>>,
+}
+
 /// Who asks for a change. In JSON, and so in events, the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
@@ -28,8 +37,8 @@ pub enum By {
     Caller {
         /// Its name.
         name: Arc<str>,
-        /// The id of its request; `None` where there was none.
-        request: Option<Arc<str>>,
+        /// Its request; `None` where there was none.
+        request: Option<AskedBy>,
     },
     /// `sessions.expire_after`.
     Expiry,
@@ -70,11 +79,17 @@ impl By {
         (self.who(), self.request())
     }
 
-    fn request(&self) -> Option<String> {
+    /// The request, where there was one.
+    #[must_use]
+    pub fn asked_by(&self) -> Option<&AskedBy> {
         match self {
-            Self::Caller { request, .. } => request.as_deref().map(ToOwned::to_owned),
+            Self::Caller { request, .. } => request.as_ref(),
             Self::Expiry => None,
         }
+    }
+
+    fn request(&self) -> Option<String> {
+        self.asked_by().map(|request| request.id.as_ref().to_owned())
     }
 }
 
@@ -277,7 +292,7 @@ mod tests {
     const SECRET: &str = "words of a prompt or of a tool";
 
     fn alice() -> By {
-        By::Caller { name: "alice".into(), request: Some("r-1".into()) }
+        By::Caller { name: "alice".into(), request: Some(AskedBy { id: "r-1".into(), traceparent: None }) }
     }
 
     fn left_by(kind: EventKind, body: &EventBody) -> Option<AuditEntry> {
@@ -312,6 +327,8 @@ mod tests {
             ended_at: None,
             first_event_id: super::super::id::EventId(1),
             last_event_id: None,
+            request_id: None,
+            traceparent: None,
         };
         EventBody::Turn { turn: Box::new(turn), by }
     }

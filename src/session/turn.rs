@@ -65,6 +65,21 @@ pub enum TurnState {
     Interrupted,
 }
 
+impl TurnState {
+    /// As in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 /// Why a turn failed, for programs. Open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -182,4 +197,12 @@ pub struct Turn {
     pub first_event_id: EventId,
     /// Its last event, once it has ended.
     pub last_event_id: Option<EventId>,
+    /// The id of the request that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub request_id: Option<String>,
+    /// The W3C trace context of that request, when it is traced: the turn's span is a child of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, examples("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))]
+    pub traceparent: Option<String>,
 }

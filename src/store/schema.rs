@@ -32,6 +32,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/3.sql"),
     include_str!("schema/4.sql"),
     include_str!("schema/5.sql"),
+    include_str!("schema/6.sql"),
 ];
 
 /// Tables that start-up reads and that are small enough to be checked whole. The events are not: there may be

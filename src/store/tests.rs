@@ -73,6 +73,8 @@ fn turn_of(session: SessionId, state: TurnState) -> Turn {
         ended_at: None,
         first_event_id: EventId(1),
         last_event_id: None,
+        request_id: None,
+        traceparent: None,
     }
 }
 

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 /// What each module of the crate may name of the others. A module that is not listed here is an error.
 ///
 /// An entry is a module, or a path into it that is all that may be named.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("session", &["shutdown"]),
     ("http", &["metrics", "session", "shutdown"]),
-    ("metrics", &["session"]),
+    ("observer", &["session"]),
+    ("metrics", &["observer", "session"]),
     ("acp", &["session", "shutdown"]),
+    ("client_tools", &["process", "session", "shutdown"]),
     ("goose", &["session"]),
     ("store", &["session"]),
     ("process", &["shutdown"]),
@@ -34,12 +36,14 @@ const ALLOWED: [(&str, &[&str]); 14] = [
         "app",
         &[
             "acp",
+            "client_tools",
             "config",
             "demo",
             "goose",
             "http",
             "mcp_proxy",
             "metrics",
+            "observer",
             "process",
             "session",
             "shutdown",

@@ -93,6 +93,9 @@ async fn with_everything_named_a_session_gets_gooses_own_defaults() {
     let defaults: Vec<&str> = TABLE.iter().filter(|row| row.1).map(|row| row.0).collect();
     assert_eq!(effective(&listed(&gander).await), defaults);
     let session = gander.session(&json!({})).await;
+    let notices = session.snapshot["notices"].as_array().unwrap();
+    let told = notices.iter().find(|notice| notice["code"] == "extension-needs-shared-home").unwrap();
+    assert!(text(&told["message"]).starts_with("scheduler"), "{told}");
     let mut sorted = defaults;
     sorted.sort_unstable();
     assert_eq!(loaded(&session.snapshot), sorted);
@@ -336,5 +339,45 @@ printf '{"timestamp":"%s","fields":{"message":"Failed to load extension moved: t
     let extensions = session.snapshot["extensions"].as_array().unwrap();
     let moved = extensions.iter().find(|extension| extension["name"] == "moved").unwrap();
     assert_eq!(moved["error"], "told elsewhere");
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn what_one_session_remembers_no_other_one_learns() {
+    let gander = Setup::real().start().await;
+    let users = gander.dir.path().join("home/.config");
+    std::fs::create_dir_all(users.join("git")).unwrap();
+    std::fs::write(users.join("git/config"), "[user]\nname = Ada\n").unwrap();
+    let body = json!({"mode": "auto", "builtins": ["memory"]});
+    let (one, other) = (gander.session(&body).await, gander.session(&body).await);
+    let notices = one.snapshot["notices"].as_array().unwrap();
+    assert!(notices.iter().any(|notice| notice["code"] == "extension-needs-shared-home"), "{notices:?}");
+    let remember = json!({"category": "words", "data": "heliotrope", "is_global": true});
+    let retrieve = json!({"category": "*", "is_global": true});
+    let calls = |tool: &str, input: &Value| {
+        script(&json!([[{"call": {"tool": tool, "input": input}}], [{"text": "done"}]]))
+    };
+    one.turn(&calls("memory__remember_memory", &remember)).await;
+    let found = async |session: &Session<'_>| {
+        session.turn(&calls("memory__retrieve_memories", &retrieve)).await;
+        let finished = session.log().await.into_iter().rfind(|event| event.kind() == "tool_call.finished");
+        let call = finished.unwrap().data["tool_call"].clone();
+        assert_eq!(call["status"], "completed", "{call}");
+        call["content"].to_string().contains("heliotrope")
+    };
+    assert!(found(&one).await);
+    assert!(!found(&other).await);
+    // Nor does one that is made later, which would be told of it before its first word; the session itself still knows
+    // after it was woken.
+    let later = gander.session(&body).await;
+    tools_of(&later).await;
+    assert!(!gander.model.requests().pop().unwrap().to_string().contains("heliotrope"));
+    gander.post(&one.path("/hibernate"), &json!({}), StatusCode::OK).await;
+    assert!(found(&one).await);
+    assert!(!users.join("goose").exists());
+    // What other programs look for there is there.
+    one.turn(&calls("shell", &json!({"command": "cat \"$XDG_CONFIG_HOME/git/config\" > name"}))).await;
+    let name = std::fs::read_to_string(Path::new(&text(&one.snapshot["cwd"])).join("name"));
+    assert!(name.unwrap().contains("Ada"));
     gander.stop().await;
 }

@@ -11,7 +11,6 @@ use agent_client_protocol_schema::v1::{
     CLIENT_METHOD_NAMES, PROTOCOL_LEVEL_METHOD_NAMES, RequestPermissionOutcome, RequestPermissionResponse,
 };
 use serde_json::value::RawValue;
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
@@ -20,17 +19,16 @@ use super::Connection;
 use super::pending::{Pending, RequestAnswer, failure_of};
 use super::ties::ToolTies;
 use super::writer::WriterEnds;
-use crate::acp::rpc::{self, Line, LineSplitter, Message, RpcError};
+use crate::acp::rpc::{self, Line, Message, RpcError};
 use crate::acp::translate;
+use crate::acp::transport::Incoming;
+use crate::session::agent::client_tools::ClientToolEvent;
 use crate::session::agent::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentPermissionRequest, BoxFuture, EventFilter, Notice,
     NoticeLevel,
 };
-use crate::session::agent::client_tools::ClientToolEvent;
 use crate::session::turn::TurnErrorClass;
 
-/// How much one read takes at most, in bytes.
-const READ_BYTES: usize = 256 * 1024;
 /// How long, in all, the reader waits for more output when the process is gone. What the agent wrote is in the pipe
 /// already; only a process that it left behind can still write. Its end is to be told within 100 ms, also when such a
 /// process holds the pipe open.
@@ -47,12 +45,11 @@ const LOGGED_BAD_LINES: u64 = 3;
 const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 
-pub(super) struct Reader<R> {
-    stdout: R,
+pub(super) struct Reader<I> {
+    incoming: I,
     exit: BoxFuture<AgentExit>,
     events: mpsc::Sender<AgentEvents>,
     ends: WriterEnds,
-    splitter: LineSplitter,
     /// What happens at what the agent asks of the machine.
     tool_events: Option<mpsc::Receiver<ClientToolEvent>>,
     inbox: Inbox,
@@ -71,19 +68,18 @@ struct Inbox {
     bad_lines: u64,
 }
 
-impl<R: AsyncRead + Unpin> Reader<R> {
+impl<I: Incoming> Reader<I> {
     pub(super) fn new(
         connection: Arc<Connection>,
-        stdout: R,
+        incoming: I,
         exit: BoxFuture<AgentExit>,
         filter: Box<dyn EventFilter>,
         events: mpsc::Sender<AgentEvents>,
         ends: WriterEnds,
     ) -> Self {
-        let splitter = LineSplitter::new(connection.limits.line_bytes);
         let (batch, answers, ties) = (Vec::new(), Vec::new(), ToolTies::default());
         let inbox = Inbox { connection, filter, batch, ties, answers, bad_lines: 0 };
-        Self { stdout, exit, events, ends, splitter, tool_events: None, inbox }
+        Self { incoming, exit, events, ends, tool_events: None, inbox }
     }
 
     /// Tells what happens at what the agent asks of the machine among what it says itself.
@@ -105,7 +101,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     async fn read_to_the_end(&mut self) -> AgentExit {
         let connection = self.inbox.connection.clone();
-        let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut is_open = true;
         // When a process that closed a pipe is to be gone.
         let mut overdue: Option<Instant> = None;
@@ -117,20 +112,22 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 () = connection.given_up.cancelled() => return self.killed().await,
                 exit = &mut self.exit => {
                     if is_open {
-                        self.drain(&mut buffer).await;
+                        self.drain().await;
                     }
                     return exit;
                 }
-                () = self.ends.stdin_lost.cancelled(), if overdue.is_none() => {
+                () = self.ends.outgoing_lost.cancelled(), if overdue.is_none() => {
                     overdue = Some(Instant::now() + CLOSED_GRACE);
                 }
                 () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {
                     connection.give_up("the agent closed its pipes and did not exit");
                 }
-                // Before the agent's words: what happened before it was answered is told before what it says of it.
-                Some(event) = next_tool_event(&mut self.tool_events) => self.take_tool_event(event).await,
-                read = self.stdout.read_buf(&mut buffer), if is_open => if let Ok(1..) = read {
-                    self.take(&mut buffer).await;
+                Some(event) = next_tool_event(&mut self.tool_events) => {
+                    self.inbox.tool_event(event);
+                    self.send_batch().await;
+                }
+                read = self.incoming.read(), if is_open => if read > 0 {
+                    self.take().await;
                 } else {
                     is_open = false;
                     overdue = overdue.or(Some(Instant::now() + CLOSED_GRACE));
@@ -141,25 +138,22 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// Takes what one read brought.
-    async fn take(&mut self, buffer: &mut Vec<u8>) {
-        let Self { splitter, inbox, .. } = self;
-        splitter.push(buffer, |line| inbox.line(&line));
-        if let Some((head, bytes)) = splitter.unfinished_too_long().filter(|(head, _)| !is_update(head)) {
+    async fn take(&mut self) {
+        let Self { incoming, inbox, tool_events, .. } = self;
+        // What happened before the agent was answered is told before what it says then.
+        while let Some(Ok(event)) = tool_events.as_mut().map(mpsc::Receiver::try_recv) {
+            inbox.tool_event(event);
+        }
+        incoming.take(|line| inbox.line(&line));
+        if let Some((head, bytes)) = incoming.unfinished_too_long().filter(|(head, _)| !is_update(head)) {
             inbox.too_long(head, bytes);
         }
-        buffer.clear();
-        self.send_batch().await;
-    }
-
-    async fn take_tool_event(&mut self, event: ClientToolEvent) {
-        let Inbox { ties, filter, batch, .. } = &mut self.inbox;
-        ties.happened(event, &mut |event| filter.filter(event, batch));
         self.send_batch().await;
     }
 
     async fn take_last_line(&mut self) {
-        let Self { splitter, inbox, .. } = self;
-        splitter.finish(|line| inbox.line(&line));
+        let Self { incoming, inbox, .. } = self;
+        incoming.finish(|line| inbox.line(&line));
         self.send_batch().await;
     }
 
@@ -179,14 +173,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// The process is gone: reads what it left in the pipe. The time counts only while nothing comes, so that a slow
     /// core does not cost the last events.
-    async fn drain(&mut self, buffer: &mut Vec<u8>) {
+    async fn drain(&mut self) {
         let (mut time, mut drained) = (DRAIN, 0);
         while drained < DRAIN_BYTES {
             let begin = Instant::now();
-            let Ok(Ok(count @ 1..)) = timeout(time, self.stdout.read_buf(buffer)).await else { break };
+            let Ok(count @ 1..) = timeout(time, self.incoming.read()).await else { break };
             time = time.saturating_sub(begin.elapsed());
             drained += count;
-            self.take(buffer).await;
+            self.take().await;
         }
         self.take_last_line().await;
     }
@@ -242,6 +236,11 @@ impl Inbox {
             }
             Line::TooLong { head, bytes } => self.too_long(head, *bytes),
         }
+    }
+
+    fn tool_event(&mut self, event: ClientToolEvent) {
+        let Self { ties, filter, batch, .. } = self;
+        ties.happened(event, &mut |event| filter.filter(event, batch));
     }
 
     fn is_replaying(&self) -> bool {

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
-    AGENT_METHOD_NAMES, ClientCapabilities, FileSystemCapabilities, Implementation, InitializeRequest, InitializeResponse,
-    LoadSessionRequest, NewSessionRequest,
+    AGENT_METHOD_NAMES, ClientCapabilities, FileSystemCapabilities, Implementation, InitializeRequest,
+    InitializeResponse, LoadSessionRequest, NewSessionRequest,
 };
 use tokio::sync::oneshot;
 use tracing::warn;

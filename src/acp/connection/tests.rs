@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines};
 
 use super::*;
-use crate::session::agent::{AgentEvent, Mode, Notice, NoticeLevel};
+use crate::session::agent::{AgentEvents, AgentExit, EventFilter, Mode, Notice, NoticeLevel};
 use crate::session::id::TurnId;
 
 mod answers;
@@ -61,6 +61,7 @@ impl Peer {
                 kill.cancel();
             }),
             redactor: Redactor::new(["sk-secret".to_owned()], ["/home/of/host".to_owned()]),
+            tools: None,
         };
         let connection = Connection::open(pipes, Box::new(NoFilter), events_in, limits, &tasks);
         let stdin = BufReader::new(stdin).lines();

@@ -23,9 +23,29 @@ struct Command {
     /// The call that it belongs to, once that is known.
     call: Option<String>,
     /// What it wrote until then. As much as is told of a command's output at all.
-    held: Vec<ClientToolEvent>,
+    held: Vec<Piece>,
     /// Its content, once it has ended.
     content: Option<Value>,
+}
+
+/// A piece of a command's output.
+#[derive(Debug)]
+struct Piece {
+    stream: &'static str,
+    text: String,
+    truncated: bool,
+}
+
+impl Piece {
+    fn of(self, tool_call_id: &str) -> AgentEvent {
+        let Self { stream, text, truncated } = self;
+        AgentEvent::ToolOutput {
+            tool_call_id: tool_call_id.to_owned(),
+            stream: stream.to_owned(),
+            text,
+            truncated,
+        }
+    }
 }
 
 /// Ties commands and files to calls. Forgets all when the turn is over.
@@ -65,11 +85,12 @@ impl ToolTies {
                     command.content = Some(content);
                 }
             }
-            ClientToolEvent::Output { ref terminal, .. } => {
-                let Some(command) = self.command(terminal) else { return };
-                match command.call.clone() {
-                    Some(call) => emit(output(call, event)),
-                    None => command.held.push(event),
+            ClientToolEvent::Output { terminal, stream, text, truncated } => {
+                let piece = Piece { stream, text, truncated };
+                let Some(command) = self.command(&terminal) else { return };
+                match &command.call {
+                    Some(call) => emit(piece.of(call)),
+                    None => command.held.push(piece),
                 }
             }
         }
@@ -100,7 +121,7 @@ impl ToolTies {
                     emit(AgentEvent::ToolCallUpdated(call));
                 }
                 for held in tied.into_iter().flat_map(|terminal| self.tie(&terminal, &id)) {
-                    emit(output(id.clone(), held));
+                    emit(held.of(&id));
                 }
             }
             event => emit(event),
@@ -144,7 +165,7 @@ impl ToolTies {
     }
 
     /// A command belongs to a call: what it wrote until now.
-    fn tie(&mut self, terminal: &TerminalId, call: &str) -> Vec<ClientToolEvent> {
+    fn tie(&mut self, terminal: &TerminalId, call: &str) -> Vec<Piece> {
         let Some(command) = self.command(terminal) else { return Vec::new() };
         command.call = Some(call.to_owned());
         std::mem::take(&mut command.held)
@@ -160,13 +181,4 @@ impl ToolTies {
             call.content = Some(diffs);
         }
     }
-}
-
-fn output(tool_call_id: String, event: ClientToolEvent) -> AgentEvent {
-    let (stream, text, truncated) = match event {
-        ClientToolEvent::Output { stream, text, truncated, .. } => (stream, text, truncated),
-        // Only output is held.
-        ClientToolEvent::Ended { .. } | ClientToolEvent::Written { .. } => ("stdout", String::new(), false),
-    };
-    AgentEvent::ToolOutput { tool_call_id, stream: stream.to_owned(), text, truncated }
 }

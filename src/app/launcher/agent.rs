@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::guard::Guard;
 use crate::acp::{Connection, StderrTail};
+use crate::client_tools::SessionTools;
 use crate::goose::belonging;
 use crate::goose::steer::{self, ActiveRun, SteerParams};
 use crate::mcp_proxy::McpProxy;
@@ -36,6 +37,8 @@ pub(super) struct GooseAgent {
     tasks: Tasks,
     /// What it reaches some of its tool servers through.
     proxy: Option<McpProxy>,
+    /// What runs its commands, if it does not do so itself.
+    tools: Option<SessionTools>,
 }
 
 /// How long goose may take from a prompt to naming its run, which it does at once.
@@ -50,7 +53,14 @@ impl GooseAgent {
         tasks: Tasks,
     ) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, proxy: None }
+        let (proxy, tools) = (None, None);
+        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, proxy, tools }
+    }
+
+    /// With what runs its commands.
+    pub(super) fn with_tools(mut self, tools: Option<SessionTools>) -> Self {
+        self.tools = tools;
+        self
     }
 
     /// Keeps the proxy for as long as goose.
@@ -92,6 +102,9 @@ impl GooseAgent {
 impl Drop for GooseAgent {
     fn drop(&mut self) {
         self.control.kill();
+        if let Some(tools) = &self.tools {
+            tools.end_now();
+        }
     }
 }
 
@@ -127,24 +140,45 @@ impl Agent for GooseAgent {
     }
 
     fn sweep(&self) -> BoxFuture<Sweep> {
-        let control = self.control.clone();
+        let (control, tools) = (self.control.clone(), self.tools.clone());
         let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(async move {
-            let (killed, complete) = control.sweep(&mark).await;
-            Sweep { killed, complete }
+            let commands = async {
+                match tools {
+                    Some(tools) => tools.sweep().await,
+                    None => (0, true),
+                }
+            };
+            let ((killed, complete), (commands_killed, commands_complete)) =
+                tokio::join!(control.sweep(&mark), commands);
+            Sweep { killed: killed + commands_killed, complete: complete && commands_complete }
         })
     }
 
     fn background(&self) -> BoxFuture<usize> {
-        let (control, at_start) = (self.control.clone(), self.at_start.clone());
-        Box::pin(async move { control.background(&at_start).await })
+        let (control, at_start, tools) = (self.control.clone(), self.at_start.clone(), self.tools.clone());
+        Box::pin(async move {
+            let commands = async {
+                match tools {
+                    Some(tools) => tools.background().await,
+                    None => 0,
+                }
+            };
+            let (own, commands) = tokio::join!(control.background(&at_start), commands);
+            own + commands
+        })
     }
 
     fn end(&self, grace: Duration) -> BoxFuture<()> {
         self.connection.close_stdin();
-        let control = self.control.clone();
+        let (control, tools) = (self.control.clone(), self.tools.clone());
         Box::pin(async move {
-            control.end(grace).await;
+            let commands = async {
+                if let Some(tools) = tools {
+                    tools.end().await;
+                }
+            };
+            tokio::join!(control.end(grace), commands);
         })
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::goose::home;
 
 #[test]
 fn a_host_that_is_full_is_told_from_a_goose_that_does_not_run() {

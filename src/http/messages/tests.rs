@@ -41,6 +41,8 @@ impl Writer {
             ended_at: None,
             first_event_id: EventId(1),
             last_event_id: None,
+            request_id: None,
+            traceparent: None,
         }
     }
 

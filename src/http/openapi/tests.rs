@@ -93,6 +93,8 @@ fn turn() -> Turn {
         ended_at: None,
         first_event_id: EventId(1),
         last_event_id: None,
+        request_id: None,
+        traceparent: None,
     }
 }
 

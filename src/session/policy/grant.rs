@@ -29,7 +29,7 @@ pub struct Grant {
 
 /// Which calls of a tool a grant is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "by", rename_all = "snake_case")]
+#[serde(tag = "calls", rename_all = "snake_case")]
 pub enum GrantedCalls {
     /// All of them.
     Tool,

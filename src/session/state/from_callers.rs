@@ -1,5 +1,7 @@
 //! What callers ask of a session.
 
+use std::sync::Arc;
+
 use super::stopping::Stop;
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, ConfigOption};
@@ -31,8 +33,11 @@ impl Machine {
         prompt: Prompt,
     ) -> Result<Turn, Refusal> {
         self.refuse_prompt(step.now)?;
-        let turn =
-            Turn { state: TurnState::Running, started_at: Some(step.now), ..self.asked(step, id, prompt) };
+        let turn = Turn {
+            state: TurnState::Running,
+            started_at: Some(step.now),
+            ..self.asked(step, id, &by, prompt)
+        };
         self.begin(step, turn.clone(), turn.clone(), Some(by));
         Ok(turn)
     }
@@ -44,7 +49,9 @@ impl Machine {
     }
 
     /// A turn as it was asked for.
-    pub(super) fn asked(&self, step: &Step, id: TurnId, prompt: Prompt) -> Turn {
+    pub(super) fn asked(&self, step: &Step, id: TurnId, by: &By, prompt: Prompt) -> Turn {
+        let request = by.asked_by();
+        let text = |text: &Arc<str>| text.as_ref().to_owned();
         Turn {
             id,
             session_id: self.record.snapshot.id,
@@ -59,6 +66,8 @@ impl Machine {
             ended_at: None,
             first_event_id: self.record.snapshot.last_event_id.next(),
             last_event_id: None,
+            request_id: request.map(|request| text(&request.id)),
+            traceparent: request.and_then(|request| request.traceparent.as_ref()).map(text),
         }
     }
 

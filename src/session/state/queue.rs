@@ -25,7 +25,7 @@ impl Machine {
         if self.record.snapshot.queued_turns.len() >= self.bounds.queued_turns {
             return Err(Refusal::QueueFull);
         }
-        let turn = self.asked(step, id, prompt);
+        let turn = self.asked(step, id, &by, prompt);
         self.record.snapshot.queued_turns.push(Turn { prompt: None, ..turn.clone() });
         step.session_changed = true;
         let body = EventBody::Turn { turn: Box::new(turn.clone()), by: Some(by) };

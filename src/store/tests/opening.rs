@@ -7,8 +7,10 @@ use rusqlite::Connection;
 
 use super::super::OpenError;
 use super::*;
+use crate::session::id::{GrantId, PermissionId};
 use crate::session::log::{Page, PermissionsOf};
-use crate::session::permission::PermissionState;
+use crate::session::permission::{Decision, PermissionGrant, PermissionState};
+use crate::session::policy::{Grant, GrantedCalls};
 
 fn try_open(dir: &Path) -> Result<Arc<SqliteStore>, OpenError> {
     SqliteStore::open(StoreConfig::new(dir.to_owned()))
@@ -40,7 +42,7 @@ async fn the_file_is_set_up_as_measured() {
     for (name, value) in [
         ("page_size", 4096),
         ("auto_vacuum", 2),
-        ("user_version", 5),
+        ("user_version", 6),
         ("wal_autocheckpoint", 0),
         ("synchronous", 1),
     ] {
@@ -127,7 +129,7 @@ async fn a_newer_ganders_database_is_refused() {
     connection.pragma_update(None, "user_version", 99).unwrap();
     drop(connection);
     let error = try_open(dir.path()).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 99, known: 5, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 99, known: 6, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -152,7 +154,7 @@ async fn a_database_of_the_first_version_opens_with_all_it_holds() {
     let path = dir.path().join("gander.db");
     Connection::open(&path).unwrap().execute_batch(include_str!("version_1.sql")).unwrap();
     let store = open(dir.path());
-    assert_eq!(count(&store, "SELECT user_version FROM pragma_user_version").await, 5);
+    assert_eq!(count(&store, "SELECT user_version FROM pragma_user_version").await, 6);
     let (number, record, last) = store.all_sessions().await.unwrap().pop().unwrap();
     assert_eq!((record.snapshot.title.as_deref(), last), (Some("kept"), EventId(19)));
     assert_eq!(record.snapshot.state, SessionState::AwaitingPermission);
@@ -169,4 +171,39 @@ async fn a_database_of_the_first_version_opens_with_all_it_holds() {
     session.committed().await.unwrap();
     assert_eq!(session.stored(1_000_000).await[0].len(), 21);
     assert_eq!(positions(&store).await.last().unwrap().0, 20);
+}
+
+#[tokio::test]
+async fn remembered_answers_of_the_fifth_version_are_read_again() {
+    let (dir, store) = fresh();
+    let mut record = session_record("alice", SessionState::Idle);
+    let commands = vec![vec!["uname".to_owned(), "-sr".to_owned()]];
+    let covers = [
+        GrantedCalls::Tool,
+        GrantedCalls::Commands { commands },
+        GrantedCalls::Files { files: vec!["/work/\"by\":\"files\",\"files\":".into()] },
+    ];
+    record.grants = covers.into_iter().map(grant).collect();
+    store.create_session(record.clone()).await.unwrap();
+    store.close().await;
+    let connection = Connection::open(dir.path().join("gander.db")).unwrap();
+    let old =
+        "UPDATE sessions SET record = replace(record, '\"calls\":', '\"by\":'); PRAGMA user_version = 5";
+    connection.execute_batch(old).unwrap();
+    drop(connection);
+    let store = open(dir.path());
+    let kept = store.all_sessions().await.unwrap().pop().unwrap().1;
+    assert_eq!(kept.grants, record.grants);
+}
+
+fn grant(calls: GrantedCalls) -> PermissionGrant {
+    let grant = Grant { decision: Decision::Allow, tool: "shell".into(), extension: None, calls };
+    PermissionGrant {
+        id: GrantId::new(),
+        name: grant.words(),
+        grant,
+        permission_id: PermissionId::new(),
+        by: "alice".into(),
+        granted_at: moment(),
+    }
 }

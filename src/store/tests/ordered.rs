@@ -231,5 +231,5 @@ async fn a_database_of_the_first_version_gets_an_order() {
     drop(connection);
     let store = open(dir.path());
     assert_eq!(read(&store, &of(Owner::Anyone), 0).await, [(1, 1, 1)]);
-    assert_eq!(count(&store, "PRAGMA user_version").await, 5);
+    assert_eq!(count(&store, "PRAGMA user_version").await, 6);
 }

@@ -53,7 +53,7 @@ async fn always_is_asked_once_and_can_be_taken_back() {
     let grant = &list["permission_grants"][0];
     assert_eq!((&grant["name"], &grant["by"]), (&option["name"], &json!("default")));
     assert_eq!((&grant["permission_id"], &grant["tool"]), (&permission["id"], &json!("shell")));
-    assert_eq!(grant["commands"], json!([["echo", "one two"]]));
+    assert_eq!((&grant["calls"], &grant["commands"]), (&json!("commands"), &json!([["echo", "one two"]])));
     let updated = carried(&told, "session.updated", "session");
     assert!(updated.iter().any(|session| session["permission_grants"] == json!([grant])), "{updated:?}");
 
@@ -91,6 +91,29 @@ async fn always_is_asked_once_and_can_be_taken_back() {
     let mut events = session.events_with("?after=latest").await;
     let permission = asked(&session, &mut events, "echo 'one two'").await;
     reject(&session, &mut events, &permission).await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_remembered_outlives_a_restart() {
+    let gander = Setup::real().start().await;
+    let session = gander.session(&json!({"mode": "approve"})).await;
+    let mut events = session.events_with("?after=latest").await;
+    let permission = asked(&session, &mut events, "echo one").await;
+    gander
+        .post(&answer_path(&session, &permission), &json!({"option_id": "allow_always"}), StatusCode::OK)
+        .await;
+    events.until("turn.completed").await;
+    let before = gander.get(&session.path("/permission-grants")).await;
+    let (id, dir) = (session.id.clone(), gander.dir.clone());
+    gander.stop().await;
+    let gander = Setup::real().dir(dir).start().await;
+    let session = Session { gander: &gander, id, snapshot: json!({}) };
+    assert_eq!(gander.get(&session.path("/permission-grants")).await, before);
+    session.turn(&shell("echo one")).await;
+    let log = session.log().await;
+    let resolved = carried(&log, "permission.resolved", "permission");
+    assert_eq!(resolved.last().unwrap()["outcome"]["by"], "policy");
     gander.stop().await;
 }
 
