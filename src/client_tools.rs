@@ -121,7 +121,7 @@ impl SessionTools {
             turn.is_open = false;
             turn.number
         };
-        self.shared.terminals.end_those_of(Some(turn)).await
+        self.shared.terminals.end_those_of(turn).await
     }
 
     /// How many processes of earlier commands, or of one that runs, there are now.
@@ -132,7 +132,7 @@ impl SessionTools {
     /// Kills all commands with all that they started, and takes no more.
     pub async fn end(&self) {
         self.shared.turn().is_open = false;
-        self.shared.terminals.end_those_of(None).await;
+        self.shared.terminals.end().await;
     }
 
     /// As [`SessionTools::end`], without a wait.

@@ -227,7 +227,7 @@ impl GooseLauncher {
         let pipes = AgentPipes {
             stdout: child.stdout,
             stdin: child.stdin,
-            exit: exit_of(control.clone(), stderr.clone()),
+            exit: exit_of(control.clone(), stderr.clone(), tools.clone()),
             kill: {
                 let control = control.clone();
                 Arc::new(move || control.kill())

@@ -216,27 +216,31 @@ impl Terminals {
         }
     }
 
-    /// Kills the commands of one turn, or all, with what they started. How many processes, and whether none was left.
-    pub(super) async fn end_those_of(&self, turn: Option<u64>) -> (usize, bool) {
-        let mut ended = Vec::new();
-        self.all().retain(|_, terminal| {
-            let is_kept = turn.is_some_and(|turn| terminal.turn != turn);
-            if !is_kept {
-                ended.push(terminal.control.clone());
-            }
-            is_kept
-        });
+    /// Kills the commands of one turn with what they started. How many processes, and whether none was left.
+    pub(super) async fn end_those_of(&self, turn: u64) -> (usize, bool) {
+        let ended = self.take(|terminal| terminal.turn == turn);
         let counts = join_all(ended.iter().map(LingeringControl::running)).await;
         ended.iter().for_each(LingeringControl::end);
-        let gone = timeout(END_PATIENCE, join_all(ended.iter().map(LingeringControl::gone))).await;
-        (counts.into_iter().sum(), gone.is_ok())
+        (counts.into_iter().sum(), all_gone(&ended).await)
+    }
+
+    /// Kills everything.
+    pub(super) async fn end(&self) {
+        let ended = self.take(|_| true);
+        ended.iter().for_each(LingeringControl::end);
+        all_gone(&ended).await;
     }
 
     /// Kills everything and waits for nothing.
     pub(super) fn end_now(&self) {
-        for (_, terminal) in self.all().drain() {
-            terminal.control.end();
-        }
+        self.take(|_| true).iter().for_each(LingeringControl::end);
+    }
+
+    /// Takes out those that are to end.
+    fn take(&self, is_to_end: impl Fn(&Terminal) -> bool) -> Vec<LingeringControl> {
+        let mut all = self.all();
+        let taken = all.extract_if(|_, terminal| is_to_end(terminal));
+        taken.map(|(_, terminal)| terminal.control.clone()).collect()
     }
 
     /// How many processes there are of all commands.
@@ -253,6 +257,11 @@ impl Terminals {
     fn all(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
         lock(&self.all)
     }
+}
+
+/// Waits until nothing is left of killed commands; false when that takes too long.
+async fn all_gone(ended: &[LingeringControl]) -> bool {
+    timeout(END_PATIENCE, join_all(ended.iter().map(LingeringControl::gone))).await.is_ok()
 }
 
 fn lock(

@@ -344,3 +344,30 @@ async fn nothing_is_asked_of_gander_for_a_call_that_was_rejected() {
         assert!(!Path::new(&work.path("ran")).exists(), "{tool}");
     }
 }
+
+/// goose sends nothing once it is cancelled; another agent may.
+#[tokio::test]
+async fn what_is_asked_for_a_cancelled_turn_is_refused() {
+    let work = Work::start(Setup::fake()).await;
+    let session = work.session().await;
+    let mut events = session.events_with("?after=latest").await;
+    let request = |name: &str, method: &str, params: &Value| format!("echo {name}\nrequest {method} {params}\n");
+    let write = |name: &str| {
+        request(name, "fs/write_text_file", &json!({"path": work.path(name), "content": "x"}))
+    };
+    let run = |name: &str| {
+        let command = format!("touch {}", work.path(name).display());
+        request(name, "terminal/create", &json!({"command": command}))
+    };
+    let prompt = format!("{}{}echo now\nwait\n{}{}", write("a"), run("b"), write("c"), run("d"));
+    let turn = session.prompt(&prompt).await;
+    while events.until("message.delta").await.data["text"] != "now" {}
+    session.cancel(&turn).await;
+    let told = events.through("turn.cancelled").await;
+    let refusals: Vec<String> = carried(&told, "message.delta", "text").iter().map(|words| text(words)).collect();
+    let refusals: Vec<&String> = refusals.iter().filter(|words| words.contains("-32603")).collect();
+    assert_eq!(refusals.len(), 2, "{told:?}");
+    assert!(refusals.iter().all(|words| words.contains("it is being cancelled")), "{refusals:?}");
+    until("what was asked before is done", || work.path("a").exists()).await;
+    assert!(!work.path("c").exists() && !work.path("d").exists());
+}

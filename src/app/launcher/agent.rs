@@ -183,9 +183,17 @@ impl Agent for GooseAgent {
     }
 }
 
-pub(super) fn exit_of(control: ChildControl, stderr: StderrTail) -> BoxFuture<AgentExit> {
+/// How goose ends; known when nothing is left of it and of its commands.
+pub(super) fn exit_of(
+    control: ChildControl,
+    stderr: StderrTail,
+    tools: Option<SessionTools>,
+) -> BoxFuture<AgentExit> {
     Box::pin(async move {
         let status = control.exited().await;
+        if let Some(tools) = tools {
+            tools.end().await;
+        }
         AgentExit {
             how: described(status),
             stderr_tail: stderr.text_at_exit().await,
