@@ -35,6 +35,7 @@ use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
 use crate::goose::version::Version;
 use crate::http::auth::{self, Callers};
+use crate::http::openapi::ServedDocument;
 use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
 use crate::metrics::Metrics;
@@ -45,6 +46,7 @@ use crate::session::log::{Store, StoreError};
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
 use crate::store::{OnCommit, OpenError, SqliteStore, StoreConfig, Synchronous};
+use crate::traces::ExporterError;
 
 /// How long callers may take to read the end of their answers, once no turn runs any more.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -75,6 +77,9 @@ pub enum StartError {
     /// The tokens file.
     #[error(transparent)]
     Tokens(#[from] auth::TokensError),
+    /// The way to the collector of traces.
+    #[error("traces cannot be sent: {0}")]
+    Traces(#[from] ExporterError),
     /// The listen address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -121,6 +126,8 @@ pub struct App {
 pub struct Welcome {
     /// Where it listens.
     pub address: SocketAddr,
+    /// `server.public_url`.
+    pub public_url: Option<String>,
     /// Where the generated token is; `None` with a tokens file or without authentication.
     pub token_file: Option<PathBuf>,
     /// Whether callers need a token.
@@ -162,7 +169,7 @@ impl App {
         };
         let figures = HostFigures::new(dir, spawner.clone());
         let launcher = launcher(config, model.as_ref(), spawner, tasks);
-        let observing = Observing::start(config, Arc::clone(&store) as Arc<dyn Store>, &metrics);
+        let observing = Observing::start(config, Arc::clone(&store) as Arc<dyn Store>, &metrics)?;
         let registry = Registry::open(
             Arc::clone(&store) as Arc<dyn Store>,
             Arc::new(launcher.clone()),
@@ -185,6 +192,7 @@ impl App {
         callers.watch(tasks);
         let welcome = Welcome {
             address: listener.address(),
+            public_url: config.server.public_url.clone(),
             token_file,
             auth_required: config.auth.required,
             goose,
@@ -197,6 +205,8 @@ impl App {
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
             host: Arc::new(Host::new(Arc::clone(&store), figures, extension_facts(config, launcher), demo)),
+            tracer: observing.tracer.clone(),
+            document: ServedDocument::default(),
             metrics,
             streams: OpenStreams::default(),
             tasks: tasks.clone(),

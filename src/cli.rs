@@ -178,9 +178,12 @@ fn signals() -> std::io::Result<(tokio::signal::unix::Signal, tokio::signal::uni
 
 /// What is said at the start: where, with what, and a first call to paste.
 fn welcome(welcome: &Welcome) -> String {
-    let Welcome { address, token_file, auth_required, goose, provider, demo } = welcome;
+    let Welcome { address, public_url, token_file, auth_required, goose, provider, demo } = welcome;
     let mut text = format!("gander {} listens on http://{address}\n", env!("CARGO_PKG_VERSION"));
     // Writing to a string does not fail.
+    if let Some(url) = public_url {
+        let _ = writeln!(text, "from outside it is {url}");
+    }
     let _ = match goose {
         Ok(version) => write!(text, "goose {version}, "),
         Err(error) => write!(text, "goose cannot be used: {error}; "),
@@ -330,6 +333,7 @@ mod tests {
     fn the_first_calls_can_be_pasted_and_show_how_to_go_on() {
         let mut said = Welcome {
             address: "127.0.0.1:4665".parse().unwrap(),
+            public_url: None,
             token_file: Some(PathBuf::from("/a b/it's/token")),
             auth_required: true,
             goose: Err(LaunchError::Cancelled),

@@ -27,6 +27,7 @@ mod sessions;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod turns;
 
 use std::path::{Path, PathBuf};
@@ -44,9 +45,10 @@ pub use log::{LogFormat, LogSettings};
 pub use mcp::McpSettings;
 pub use permissions::PermissionSettings;
 pub use secret::Secret;
-pub use server::ServerSettings;
+pub use server::{ProxyHeaders, ServerSettings};
 pub use sessions::SessionSettings;
 pub use storage::{StorageSettings, StorageSync};
+pub use traces::TraceSettings;
 pub use turns::{CancelSettings, CrashSettings, TurnSettings};
 
 use layers::Layers;
@@ -85,6 +87,8 @@ pub struct Config {
     pub limits: LimitSettings,
     /// gander's own log.
     pub log: LogSettings,
+    /// Traces for OpenTelemetry collectors.
+    pub traces: TraceSettings,
     /// What the variables were when the configuration was read.
     #[serde(skip)]
     environment: Environment,
@@ -110,6 +114,7 @@ impl Config {
         self.server.resolve();
         self.storage.resolve(&self.environment)?;
         self.auth.resolve()?;
+        self.traces.resolve()?;
         self.goose.resolve(&self.environment)
     }
 
@@ -123,7 +128,8 @@ impl Config {
         self.sessions.validate()?;
         self.crash.validate()?;
         self.limits.validate()?;
-        self.log.validate()
+        self.log.validate()?;
+        self.traces.validate()
     }
 
     /// What goose inherits: gander's own variables that `goose.pass_env` names, sorted by name.

@@ -250,7 +250,8 @@ async fn chat_completions(State(shared): State<Arc<Shared>>, body: Bytes) -> Res
     };
     let steps = next_reply(&request, shared.pace);
     let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    play(steps, &Envelope::new(MODEL, created, prompt_tokens), request.stream).await
+    let model = request.model.unwrap_or_else(|| MODEL.to_owned());
+    play(steps, &Envelope::new(model, created, prompt_tokens), request.stream).await
 }
 
 fn next_reply(request: &ChatRequest, pace: Duration) -> Vec<Step> {

@@ -16,12 +16,14 @@ use crate::metrics::Metrics;
 use crate::session::agent::Mode;
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
+use crate::traces::Tracer;
 
 mod accept;
 pub mod all_events;
 pub mod auth;
 pub mod catalogue;
 mod docs;
+pub mod forwarded;
 pub mod gate;
 pub mod health;
 pub mod host;
@@ -37,7 +39,7 @@ pub mod permission_grants;
 pub mod permissions;
 pub mod plan;
 pub mod problem;
-mod prompt;
+pub mod prompt;
 pub mod request;
 pub mod server;
 pub mod sessions;
@@ -66,8 +68,12 @@ pub struct Api {
     pub answers: Arc<dyn idempotency::RememberedAnswers>,
     /// What the gateway knows about itself.
     pub host: Arc<dyn host::HostFacts>,
+    /// The OpenAPI document, once it was asked for.
+    pub document: openapi::ServedDocument,
     /// Figures about the running gateway.
     pub metrics: Metrics,
+    /// Makes spans of requests.
+    pub tracer: Tracer,
     /// The event streams that callers have open.
     pub streams: stream::OpenStreams,
     /// The task tracker and the shutdown signals.
@@ -81,12 +87,18 @@ pub struct HttpSettings {
     pub allowed_hosts: Vec<String>,
     /// Origins of other web pages that may call, e.g. `https://example.org`.
     pub cors_origins: Vec<String>,
+    /// What the gateway is called from outside, without a slash at the end; `None`: as its callers call it.
+    pub public_url: Option<String>,
+    /// The proxies that are believed when they say for whom they ask.
+    pub trusted_proxies: forwarded::TrustedProxies,
     /// How often a silent stream gets a comment.
     pub heartbeat: Duration,
     /// Spaces in such a comment, for proxies that hold back what is small.
     pub heartbeat_padding: usize,
     /// The largest request body, in bytes.
     pub body_bytes: usize,
+    /// What a prompt may be made of.
+    pub prompt: prompt::PromptLimits,
     /// The largest answer that is kept for an `Idempotency-Key`, in bytes.
     pub kept_answer_bytes: usize,
     /// The longest wait that `Prefer: wait` and `wait_s` get.
@@ -127,6 +139,7 @@ pub fn router(api: Api) -> Router {
         answers: Arc::clone(&api.answers),
         tasks: api.tasks.clone(),
         metrics: api.metrics.clone(),
+        tracer: api.tracer.clone(),
         recheck: recheck(api.clone()),
         stream_again: turns::stream_again(api.clone()),
     };

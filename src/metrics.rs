@@ -58,6 +58,20 @@ struct StartLabels {
     kind: &'static str,
 }
 
+/// What became of spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanFate {
+    /// The collector has taken them.
+    Sent,
+    /// They did not fit the queue, or the collector did not take them.
+    Dropped,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SpanLabels {
+    fate: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabels {
     state: &'static str,
@@ -88,6 +102,7 @@ struct Figures {
     commit_seconds: Histogram,
     committed_bytes: Counter,
     stream_bytes: Counter,
+    spans: Family<SpanLabels, Counter>,
     sessions: Family<StateLabels, Gauge>,
     agents: Gauge,
     streams: Gauge,
@@ -148,6 +163,7 @@ impl Metrics {
             commit_seconds: Histogram::new(MOMENTS),
             committed_bytes: Counter::default(),
             stream_bytes: Counter::default(),
+            spans: Family::default(),
             sessions: Family::default(),
             agents: Gauge::default(),
             streams: Gauge::default(),
@@ -158,7 +174,11 @@ impl Metrics {
         };
         figures.register(&mut registry);
         figures.registry = registry;
-        Self(Arc::new(figures))
+        let metrics = Self(Arc::new(figures));
+        // From the start on: who counts what is lost has to see the first one.
+        metrics.spans(SpanFate::Sent, 0);
+        metrics.spans(SpanFate::Dropped, 0);
+        metrics
     }
 
     /// Counts what happens in sessions.
@@ -182,6 +202,15 @@ impl Metrics {
     /// Bytes were given to a subscriber.
     pub fn streamed(&self, bytes: usize) {
         self.0.stream_bytes.inc_by(bytes as u64);
+    }
+
+    /// Something became of spans.
+    pub fn spans(&self, fate: SpanFate, count: usize) {
+        let fate = match fate {
+            SpanFate::Sent => "sent",
+            SpanFate::Dropped => "dropped",
+        };
+        self.0.spans.get_or_create(&SpanLabels { fate }).inc_by(count as u64);
     }
 
     /// The store has committed so many bytes.
@@ -283,6 +312,7 @@ impl Figures {
             bytes.clone(),
             self.stream_bytes.clone(),
         );
+        to.register("spans", "Spans of traces, by what became of them", self.spans.clone());
         to.register("sessions", "Sessions, by state", self.sessions.clone());
         to.register("agents", "Agents that run", self.agents.clone());
         to.register("streams", "Event streams that are open", self.streams.clone());

@@ -10,6 +10,7 @@ pub mod audit;
 pub mod event;
 pub mod handle;
 pub mod id;
+pub mod links;
 pub mod log;
 pub mod order;
 pub mod permission;

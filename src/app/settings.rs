@@ -6,12 +6,18 @@ use std::sync::Arc;
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
 use crate::acp::Redactor;
+<<<<<<< HEAD
 use crate::client_tools::ToolSettings;
 use crate::config::{Config, OwnConfiguration};
+=======
+use crate::config::{self, Config, OwnConfiguration};
+>>>>>>> main
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::{LaunchSettings, OwnSettings};
 use crate::goose::tools::GooseTools;
+use crate::http::forwarded::{ProxyHeaders, TrustedProxies};
+use crate::http::prompt::PromptLimits;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
 use crate::session::agent::client_tools::OfferedTools;
@@ -19,6 +25,7 @@ use crate::session::permission::PermissionSettings;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, SessionSettings};
 use crate::shutdown::Tasks;
+use crate::traces::{ExporterSettings, Sampling, TraceSettings};
 
 pub(super) fn launcher(
     config: &Config,
@@ -133,6 +140,8 @@ pub(super) fn session_settings(config: &Config) -> SessionSettings {
         idle_hibernate: config.sessions.idle_hibernate,
         event_queue: config.limits.event_queue,
         queued_turns: config.limits.queued_turns,
+        turn_notices: config.limits.turn_notices,
+        linked_file_bytes: config.limits.linked_file_bytes as u64,
     }
 }
 
@@ -152,13 +161,44 @@ fn permission_settings(config: &Config) -> PermissionSettings {
     }
 }
 
+pub(super) fn trace_settings(config: &Config) -> Option<TraceSettings> {
+    let traces = &config.traces;
+    let headers = traces.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    Some(TraceSettings {
+        exporter: ExporterSettings {
+            endpoint: traces.endpoint.clone()?,
+            headers: headers.collect(),
+            timeout: traces.timeout,
+            service_name: traces.service_name.clone(),
+        },
+        sampling: Sampling { ratio: traces.sample_ratio, caller_decides: traces.caller_decides },
+        content: traces.content,
+        queue_spans: traces.queue_spans,
+    })
+}
+
 pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {
+    let mut allowed_hosts = gate::allowed_hosts(&config.server.allowed_hosts, address);
+    let mut cors_origins = config.server.cors_origins.clone();
+    if let Some((host, origin)) = config.server.public_host_and_origin() {
+        allowed_hosts.push(host);
+        cors_origins.push(origin);
+    }
     HttpSettings {
-        allowed_hosts: gate::allowed_hosts(&config.server.allowed_hosts, address),
-        cors_origins: config.server.cors_origins.clone(),
+        allowed_hosts,
+        cors_origins,
+        public_url: config.server.public_url.clone(),
+        trusted_proxies: TrustedProxies {
+            ranges: config.server.trusted_proxies(),
+            headers: match config.server.proxy_headers {
+                config::ProxyHeaders::XForwarded => ProxyHeaders::XForwarded,
+                config::ProxyHeaders::Forwarded => ProxyHeaders::Forwarded,
+            },
+        },
         heartbeat: config.server.heartbeat,
         heartbeat_padding: config.server.heartbeat_padding,
         body_bytes: config.limits.body_bytes,
+        prompt: PromptLimits { blocks: config.limits.prompt_blocks, image_bytes: config.limits.image_bytes },
         kept_answer_bytes: config.limits.idempotency_body_bytes,
         wait: config.limits.wait,
         streams_per_caller: config.limits.streams_per_caller,

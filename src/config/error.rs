@@ -142,6 +142,43 @@ pub enum Problem {
         /// The list's entry.
         found: String,
     },
+    /// Not an address of gander.
+    #[error(
+        "{found:?} is not the address of a gateway, such as https://gander.example.org (no user, query or fragment)"
+    )]
+    NotAPublicUrl {
+        /// The address.
+        found: String,
+    },
+    /// Not an address of a collector.
+    #[error("{found:?} is not an address for traces, such as http://127.0.0.1:4318/v1/traces")]
+    NotAnEndpoint {
+        /// The address.
+        found: String,
+    },
+    /// Not a header. Its value is a secret.
+    #[error("not a header that can be sent: a name, and a value of one line")]
+    NotAHeader,
+    /// A file that the key names.
+    #[error("{found:?} cannot be read: {}", one_line(detail))]
+    UnreadableFile {
+        /// The file.
+        found: String,
+        /// What the system said.
+        detail: String,
+    },
+    /// Not a share.
+    #[error("expected a number from 0 to 1, found {found}")]
+    NotARatio {
+        /// The number.
+        found: String,
+    },
+    /// Neither an address nor a range.
+    #[error("{found:?} is not an IP address or a range of them, such as 10.0.0.0/8")]
+    NotAnIpRange {
+        /// The list's entry.
+        found: String,
+    },
     /// The path must start at the root.
     #[error("{found:?} is not an absolute path")]
     NotAbsolute {

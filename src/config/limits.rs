@@ -21,6 +21,12 @@ const LARGEST: usize = u32::MAX as usize;
 pub struct LimitSettings {
     /// Bytes of a request's body.
     pub body_bytes: usize,
+    /// Content blocks of one prompt.
+    pub prompt_blocks: usize,
+    /// Bytes of one image in a prompt.
+    pub image_bytes: usize,
+    /// Bytes of the files that one prompt links, all together.
+    pub linked_file_bytes: usize,
     /// Bytes of one line from goose; a longer one fails that session's goose.
     pub line_bytes: usize,
     /// Bytes of live output kept per tool call.
@@ -36,6 +42,8 @@ pub struct LimitSettings {
     pub pending_permissions: usize,
     /// Answers for the rest of the session that one session remembers.
     pub permission_grants: usize,
+    /// Notices that goose may give in one turn.
+    pub turn_notices: usize,
     /// Turns that may wait in one session; zero: none.
     pub queued_turns: usize,
     /// Bytes of goose's standard error kept per session, the newest.
@@ -60,6 +68,9 @@ pub struct LimitSettings {
 impl LimitSettings {
     pub(super) fn validate(&self) -> Result<(), Violation> {
         check_bytes("limits.body_bytes", self.body_bytes)?;
+        check_count("limits.prompt_blocks", self.prompt_blocks)?;
+        check_bytes("limits.image_bytes", self.image_bytes)?;
+        check_bytes("limits.linked_file_bytes", self.linked_file_bytes)?;
         check_bytes("limits.line_bytes", self.line_bytes)?;
         check_bytes("limits.output_bytes", self.output_bytes)?;
         check_positive("limits.wait", self.wait)?;
@@ -67,6 +78,7 @@ impl LimitSettings {
         check_count("limits.stream_tickets_per_caller", self.stream_tickets_per_caller)?;
         check_count("limits.pending_permissions", self.pending_permissions)?;
         check_at_most("limits.permission_grants", self.permission_grants, MOST)?;
+        check_count("limits.turn_notices", self.turn_notices)?;
         check_at_most("limits.queued_turns", self.queued_turns, MOST_QUEUED)?;
         check_bytes("limits.stderr_bytes", self.stderr_bytes)?;
         check_count("limits.event_queue", self.event_queue)?;

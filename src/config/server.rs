@@ -1,13 +1,16 @@
 //! `[server]`: where gander listens and how it serves.
 
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
+use url::Url;
 
 use super::error::{Problem, Violation};
 use super::limits::{check_at_most, check_count};
 use super::parse;
+use crate::ip_range::IpRange;
 
 /// More padding than any proxy's buffer.
 const MOST_PADDING: usize = 65_536;
@@ -29,6 +32,15 @@ pub struct ServerSettings {
     /// Origins of browsers that may call, as `scheme://host[:port]` in lower case.
     #[serde(deserialize_with = "parse::list")]
     pub cors_origins: Vec<String>,
+    /// What gander is called from outside, without a slash at the end; `None`: as its callers call it.
+    #[serde(deserialize_with = "parse::optional_text")]
+    pub public_url: Option<String>,
+    /// The proxies that are believed when they say for whom they ask: addresses and ranges of them.
+    #[serde(deserialize_with = "parse::list")]
+    trusted_proxies: Vec<String>,
+    /// Which headers those write.
+    #[serde(deserialize_with = "parse::word")]
+    pub proxy_headers: ProxyHeaders,
     /// How long an event stream may be silent before a comment is sent.
     #[serde(deserialize_with = "parse::duration")]
     pub heartbeat: Duration,
@@ -47,7 +59,34 @@ pub struct ServerSettings {
     pub max_connections: usize,
 }
 
+/// The headers in which proxies say for whom they ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum ProxyHeaders {
+    /// `X-Forwarded-For`, `-Proto` and `-Host`.
+    #[serde(rename = "x-forwarded")]
+    XForwarded,
+    /// `Forwarded` (RFC 7239).
+    #[serde(rename = "forwarded")]
+    Forwarded,
+}
+
 impl ServerSettings {
+    /// The proxies that are believed.
+    #[must_use]
+    pub fn trusted_proxies(&self) -> Vec<IpRange> {
+        // The configuration has been checked.
+        self.trusted_proxies.iter().filter_map(|range| range.parse().ok()).collect()
+    }
+
+    /// The host of the public URL with its port, unless that is the scheme's own, and its origin as browsers send it.
+    #[must_use]
+    pub fn public_host_and_origin(&self) -> Option<(String, String)> {
+        let url = Url::parse(self.public_url.as_ref()?).ok()?;
+        let host = url.host_str()?;
+        let host = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        Some((host, url.origin().ascii_serialization()))
+    }
+
     pub(super) fn validate(&self) -> Result<(), Violation> {
         for host in &self.allowed_hosts {
             if !is_host(host) {
@@ -61,6 +100,16 @@ impl ServerSettings {
             if !is_origin(origin) {
                 let problem = Problem::NotAnOrigin { found: origin.clone() };
                 return Err(Violation::new("server.cors_origins", problem));
+            }
+        }
+        if let Some(url) = self.public_url.as_ref().filter(|url| !is_public_url(url)) {
+            let problem = Problem::NotAPublicUrl { found: url.clone() };
+            return Err(Violation::new("server.public_url", problem));
+        }
+        for range in &self.trusted_proxies {
+            if IpRange::from_str(range).is_err() {
+                let problem = Problem::NotAnIpRange { found: range.clone() };
+                return Err(Violation::new("server.trusted_proxies", problem));
             }
         }
         for (key, duration) in [
@@ -79,6 +128,9 @@ impl ServerSettings {
         for entry in self.allowed_hosts.iter_mut().chain(&mut self.cors_origins) {
             entry.make_ascii_lowercase();
         }
+        if let Some(url) = &mut self.public_url {
+            url.truncate(url.trim_end_matches('/').len());
+        }
     }
 }
 
@@ -91,6 +143,16 @@ pub(super) fn check_positive(key: &str, duration: Duration) -> Result<(), Violat
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     host.is_some_and(is_host)
+}
+
+/// Whether the text is the address of a place below which gander can be: no user, query or fragment.
+fn is_public_url(text: &str) -> bool {
+    let is_written_out = text.starts_with("http://") || text.starts_with("https://");
+    is_written_out
+        && Url::parse(text).is_ok_and(|url| {
+            let authority = (url.username().is_empty(), url.password().is_none(), url.has_host());
+            authority == (true, true, true) && url.query().is_none() && url.fragment().is_none()
+        })
 }
 
 /// Whether the text is a host name, IPv4 address or bracketed IPv6 address, perhaps with a port.
@@ -111,7 +173,30 @@ fn is_host(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_host, is_origin};
+    use super::{is_host, is_origin, is_public_url};
+
+    #[test]
+    fn a_public_url_names_a_place_and_nothing_more() {
+        for url in [
+            "https://gander.example.org",
+            "http://127.0.0.1:8080",
+            "https://a.example/gander",
+            "https://[::1]:1",
+        ] {
+            assert!(is_public_url(url), "{url}");
+        }
+        for url in [
+            "gander.example.org",
+            "ftp://a",
+            "https://",
+            "https://u:p@a",
+            "https://a/?b",
+            "https://a/#b",
+            "https:a",
+        ] {
+            assert!(!is_public_url(url), "{url}");
+        }
+    }
 
     #[test]
     fn hosts_and_origins_are_told_from_addresses_of_pages() {

@@ -10,6 +10,9 @@ const CONTEXT_END: &str = "</turn-context>";
 /// The request body of `POST /v1/chat/completions`. Fields that decide nothing here are not read.
 #[derive(Debug, Deserialize)]
 pub(super) struct ChatRequest {
+    /// As it is called by who asks.
+    #[serde(default)]
+    pub(super) model: Option<String>,
     pub(super) messages: Vec<Message>,
     #[serde(default)]
     pub(super) tools: Vec<Tool>,

@@ -26,7 +26,8 @@ pub(super) enum Piece {
 pub(super) struct Envelope {
     /// Unique for each reply: goose takes it as the message id and tells messages apart by it.
     id: Uuid,
-    model: &'static str,
+    /// As it was asked for: goose knows some models' prices by their names.
+    model: String,
     /// Seconds since the epoch.
     created: u64,
     /// Reported where the steps name no usage.
@@ -34,8 +35,8 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn new(model: &'static str, created: u64, prompt_tokens: u64) -> Self {
-        Self { id: Uuid::now_v7(), model, created, prompt_tokens }
+    pub(super) fn new(model: impl Into<String>, created: u64, prompt_tokens: u64) -> Self {
+        Self { id: Uuid::now_v7(), model: model.into(), created, prompt_tokens }
     }
 
     /// The pieces of a streamed answer: a chunk for each step that sends something, then the finish reason, the

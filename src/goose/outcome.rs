@@ -48,7 +48,6 @@ pub struct Failure {
 const ERROR: &str = "Ran into this error: ";
 const COMPACTION: &str = "Ran into this error trying to compact: ";
 const COMPACTION_CAUSE: &str = "Failed to compact: ";
-const NETWORK: &str = "Network error: ";
 const EMPTY: &str = "The model returned an empty response.";
 const STILL_TOO_LONG: &str = "Unable to continue: Context limit still exceeded after compaction.";
 const MAX_TURN_REQUESTS: &str =
@@ -89,8 +88,8 @@ pub fn own_words(text: &str) -> Option<OwnWords> {
             None => failure(TurnErrorClass::AgentError, AGENTS_ERROR, format!("{ERROR}{LEFT_OUT}")),
         };
     }
-    if text.starts_with(NETWORK) {
-        let ProviderError { class, message, words } = provider_error(text)?;
+    // Of the network's it says so in every case, of others where a slash command's own call of the model failed.
+    if let Some(ProviderError { class, message, words }) = provider_error(text) {
         return failure(class, &message, format!("{words} {LEFT_OUT}"));
     }
     if text.starts_with(EMPTY) {

@@ -4,6 +4,7 @@
 //! - In chat mode it reports a call that it did not run as completed, with a text that says so.
 //! - It says in words of its own, and ends the turn as a success, that a model call failed or that a limit is reached.
 //! - Its words about an error tell what went wrong.
+//! - That it has summed up the conversation it tells as a status, and when a caller asked for it (`/compact`) as a message.
 //! - It names the run of a turn, by which words can be put into it.
 //! - What its own tools do it tells in one way or the other; here it becomes one.
 
@@ -21,7 +22,7 @@ use super::outcome;
 use super::plan::{self, ParsedPlan};
 use super::steer::ActiveRun;
 use crate::session::agent::{
-    AgentEvent, AgentEvents, AgentFailure, AgentPermissionRequest, EventFilter, Mode,
+    AgentEvent, AgentEvents, AgentFailure, AgentPermissionRequest, EventFilter, Mode, Notice, NoticeLevel,
 };
 use crate::session::plan::{PlanEntry, PlanEntryPriority, PlanEntryStatus};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
@@ -34,6 +35,10 @@ const PLAN_EXTENSION: &str = "todo";
 const WRITTEN: &str = "Updated (";
 /// How the result of a call begins that chat mode did not run.
 const SKIPPED: &str = "Let the user know the tool call was skipped in goose chat mode.";
+/// What it says when it has summed up the conversation.
+const COMPACTED: &str = "Compaction complete";
+/// The code of a notice about that.
+const COMPACTION: &str = "compaction";
 /// How many plan writes are remembered, so that what is told of them later is recognised. goose has one open at a
 /// time, or the few of one message.
 const REMEMBERED_WRITES: usize = 64;
@@ -63,6 +68,8 @@ pub struct GooseUpdates {
     speech: Speech,
     /// The run of the turn.
     run: ActiveRun,
+    /// Whether it has just echoed a slash command: its answer comes next.
+    is_commanded: bool,
 }
 
 impl GooseUpdates {
@@ -76,6 +83,7 @@ impl GooseUpdates {
             calls: OwnCalls::default(),
             speech: Speech::default(),
             run: ActiveRun::default(),
+            is_commanded: false,
         }
     }
 
@@ -147,6 +155,19 @@ impl GooseUpdates {
         request
     }
 
+    /// A message of goose's that it has compacted the conversation, as a caller told it to, is told like a compaction that
+    /// it does by itself.
+    fn message(&mut self, message_id: Option<String>, text: String, events: &mut AgentEvents) {
+        let is_answer = std::mem::take(&mut self.is_commanded);
+        let is_compaction =
+            is_answer && text == COMPACTED && message_id.as_deref().is_some_and(outcome::is_own_id);
+        events.push(AgentEvent::MessageChunk { message_id, text });
+        if is_compaction {
+            let (level, code) = (NoticeLevel::Info, COMPACTION.to_owned());
+            events.push(AgentEvent::Notice(Notice { level, code, message: COMPACTED.to_owned() }));
+        }
+    }
+
     fn with_skipped(&self, mut call: ToolCall) -> ToolCall {
         if self.is_chatting
             && call.status == Some(ToolCallStatus::Completed)
@@ -165,6 +186,11 @@ impl EventFilter for GooseUpdates {
         }
         let Some(event) = self.speech.hear(event, events) else { return };
         match event {
+            AgentEvent::MessageChunk { message_id, text } => self.message(message_id, text, events),
+            AgentEvent::UserMessage { message_id, text } => {
+                self.is_commanded = text.starts_with('/');
+                events.push(AgentEvent::UserMessage { message_id, text });
+            }
             AgentEvent::ToolCallStarted(call) => self.call_started(call, events),
             AgentEvent::ToolCallUpdated(update) => self.call_updated(update, events),
             AgentEvent::ToolOutput { ref tool_call_id, .. } if self.write_of(tool_call_id).is_some() => {}
@@ -194,7 +220,7 @@ impl EventFilter for GooseUpdates {
                 if notice.code == "agent-status" {
                     notice.message = outcome::without_addresses(&notice.message);
                     if notice.message.to_lowercase().contains("compact") {
-                        "compaction".clone_into(&mut notice.code);
+                        COMPACTION.clone_into(&mut notice.code);
                     }
                 }
                 events.push(AgentEvent::Notice(notice));

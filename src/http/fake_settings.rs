@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::HttpSettings;
+use super::prompt::PromptLimits;
 use crate::session::agent::Mode;
 
 /// As a gateway on loopback has them, with room for few.
@@ -10,10 +11,13 @@ pub(super) fn settings() -> HttpSettings {
     HttpSettings {
         allowed_hosts: vec!["localhost".into(), "127.0.0.1".into()],
         cors_origins: vec!["https://app.example".into()],
+        public_url: None,
+        trusted_proxies: crate::http::forwarded::TrustedProxies::default(),
         heartbeat: Duration::from_secs(15),
         heartbeat_padding: 0,
         kept_answer_bytes: 1 << 20,
         body_bytes: 1024,
+        prompt: PromptLimits { blocks: 4, image_bytes: 64 },
         wait: Duration::from_mins(5),
         streams_per_caller: 4,
         stream_tickets_per_caller: 2,

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::HttpSettings;
 use super::auth::{Caller, Callers, unauthenticated};
+use super::forwarded::Client;
 use super::problem::{Code, Problem};
 
 /// Names of this machine that no DNS answer can take over.
@@ -82,7 +83,11 @@ impl Gate {
 
     fn check(&self, origin: &Origin, request: &mut Request) -> Result<(), Problem> {
         let caller = self.identify(request);
-        let own = own_authority(request.uri(), request.headers());
+        let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+        let own = match &client.host {
+            Some(host) => parse_authority(host),
+            None => own_authority(request.uri(), request.headers()),
+        };
         let host_allowed = own.as_ref().is_some_and(|own| is_allowed(own, &self.settings.allowed_hosts));
         if !host_allowed && !caller.as_ref().is_some_and(Caller::showed_token) {
             return Err(Problem::new(
@@ -90,8 +95,9 @@ impl Gate {
                 "the request is addressed to a host name that is not this gateway's (server.allowed_hosts)",
             ));
         }
-        if let Origin::Other(authority) = origin
-            && !(host_allowed && is_same(authority.as_ref(), own.as_ref()))
+        if let Origin::Other(site) = origin
+            && !(host_allowed
+                && site.as_ref().is_some_and(|site| site.is(own.as_ref(), client.scheme.as_deref())))
         {
             return Err(Problem::new(
                 Code::OriginNotAllowed,
@@ -134,8 +140,22 @@ enum Origin {
     None,
     /// One of `server.cors_origins`.
     Listed(HeaderValue),
-    /// Another one; without an authority when it is not a web site's.
-    Other(Option<Authority>),
+    /// Another one; `None` when it is not a web site's.
+    Other(Option<Site>),
+}
+
+/// What a browser calls an origin.
+struct Site {
+    scheme: &'static str,
+    authority: Authority,
+}
+
+impl Site {
+    /// Whether it is what the request is addressed to. By which scheme that was, only a trusted proxy tells.
+    fn is(&self, own: Option<&Authority>, scheme: Option<&str>) -> bool {
+        scheme.is_none_or(|scheme| scheme == self.scheme)
+            && own.is_some_and(|own| own.as_str().eq_ignore_ascii_case(self.authority.as_str()))
+    }
 }
 
 impl Origin {
@@ -149,8 +169,11 @@ impl Origin {
         if settings.cors_origins.iter().any(|listed| listed.eq_ignore_ascii_case(text)) {
             return Self::Listed(value.clone());
         }
-        let authority = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        Self::Other(authority.and_then(parse_authority))
+        let site = ["http", "https"].into_iter().find_map(|scheme| {
+            let authority = parse_authority(text.strip_prefix(scheme)?.strip_prefix("://")?)?;
+            Some(Site { scheme, authority })
+        });
+        Self::Other(site)
     }
 }
 
@@ -168,10 +191,6 @@ fn own_authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
 fn parse_authority(text: &str) -> Option<Authority> {
     let authority: Authority = text.parse().ok()?;
     (!text.contains('@') && !authority.host().is_empty()).then_some(authority)
-}
-
-fn is_same(one: Option<&Authority>, other: Option<&Authority>) -> bool {
-    one.zip(other).is_some_and(|(one, other)| one.as_str().eq_ignore_ascii_case(other.as_str()))
 }
 
 fn is_allowed(own: &Authority, allowed_hosts: &[String]) -> bool {

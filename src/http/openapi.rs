@@ -1,10 +1,12 @@
 //! The OpenAPI document, gathered from the handlers' own descriptions.
 
 mod events;
+mod examples;
 mod links;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, OnceLock};
 
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa::openapi::extensions::ExtensionsBuilder;
@@ -14,20 +16,23 @@ use utoipa::openapi::{OpenApi as Document, RefOr};
 use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 
 use events::EventSchemas;
+use examples::Examples;
 use links::{EventStreams, Links, Servers};
 
-use super::problem::{Code, FieldError};
+use super::Api;
+use super::problem::{Code, FieldError, Problem};
 use super::stream::{StreamCursor, StreamReset};
-use crate::session::agent::{NoticeLevel, SlashCommand};
+use crate::session::agent::{ExtensionStatus, NoticeLevel, SlashCommand};
 use crate::session::event::SessionChange;
+use crate::session::id::TurnId;
 use crate::session::permission::Permission;
 use crate::session::plan::Plan;
 use crate::session::snapshot::{SessionState, SessionUsage};
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::Turn;
 
-/// What the gateway says when it does not do what it was asked (RFC 9457). Problems have more members where the code
-/// is about something: `turn_id`, `permission`, `stderr_tail`, …
+/// What the gateway says when it does not do what it was asked (RFC 9457). Which members a problem has
+/// besides depends on its code; there may be more.
 #[derive(ToSchema)]
 #[schema(as = Problem)]
 #[expect(dead_code, reason = "only describes what `problem::Problem` writes")]
@@ -52,6 +57,24 @@ pub(super) struct ProblemSchema {
     /// When to try again, in seconds.
     #[schema(nullable = false)]
     retry_after_s: Option<u64>,
+    /// Of `turn-in-progress`: the turn that runs.
+    #[schema(nullable = false)]
+    turn_id: Option<TurnId>,
+    /// Of `permission-already-resolved`: the request with its outcome.
+    #[schema(nullable = false)]
+    permission: Option<Permission>,
+    /// Of `role-missing`: the role that it takes.
+    #[schema(nullable = false)]
+    role: Option<String>,
+    /// Of `extension-required` and `agent-start-timeout`: those that are missing, and why.
+    #[schema(nullable = false)]
+    extensions: Option<Vec<ExtensionStatus>>,
+    /// Of `agent-start-failed`: the end of what the agent wrote to its standard error.
+    #[schema(nullable = false)]
+    stderr_tail: Option<String>,
+    /// Of `agent-start-timeout`: what the agent did not answer.
+    #[schema(nullable = false)]
+    waiting_for: Option<String>,
 }
 
 /// The request was refused; `code` says why.
@@ -117,7 +140,7 @@ pub(super) struct Refused(ProblemSchema);
         responses(Refused)
     ),
     security(("token" = [])),
-    modifiers(&TokenScheme, &ProblemCodes, &OpenEnums, &OptionalBodies, &EventSchemas, &Servers, &Links, &EventStreams),
+    modifiers(&TokenScheme, &ProblemCodes, &InlineSchemas, &OpenEnums, &OptionalBodies, &EventSchemas, &Servers, &Links, &EventStreams, &Examples),
     tags(
         (name = "sessions", description = "Sessions: an agent each, with its plan and its messages."),
         (name = "turns", description = "Prompts, and what became of them."),
@@ -178,6 +201,36 @@ impl Modify for OpenEnums {
     }
 }
 
+/// Mends schemas that are written in place and described there, too: they come as "a text that is also an object", which
+/// nothing can be. The place's description is what counts.
+struct InlineSchemas;
+
+impl Modify for InlineSchemas {
+    fn modify(&self, document: &mut Document) {
+        let components = document.components.get_or_insert_default();
+        components.schemas.values_mut().for_each(mend_inline);
+    }
+}
+
+fn mend_inline(schema: &mut RefOr<Schema>) {
+    let RefOr::T(value) = schema else { return };
+    match value {
+        Schema::Object(object) => object.properties.values_mut().for_each(mend_inline),
+        Schema::OneOf(one_of) => one_of.items.iter_mut().for_each(mend_inline),
+        Schema::AllOf(all_of) => match all_of.items.as_mut_slice() {
+            [RefOr::T(Schema::Object(inline)), RefOr::T(Schema::Object(place))]
+                if inline.enum_values.is_some() && place.properties.is_empty() =>
+            {
+                let mut inline = std::mem::take(inline);
+                inline.description = place.description.take();
+                *value = Schema::Object(inline);
+            }
+            items => items.iter_mut().for_each(mend_inline),
+        },
+        _ => {}
+    }
+}
+
 /// A session can be made without a body. The attribute has no word for that: an `Option` there would allow `null`, too,
 /// which is refused.
 struct OptionalBodies;
@@ -200,10 +253,18 @@ pub fn document() -> Document {
 
 /// The whole document as it is printed and served: indented JSON in a stable order, with a line end.
 pub fn document_json() -> Result<String, serde_json::Error> {
-    let mut text = serde_json::to_string_pretty(&document())?;
+    to_text(&document())
+}
+
+fn to_text(document: &Document) -> Result<String, serde_json::Error> {
+    let mut text = serde_json::to_string_pretty(document)?;
     text.push('\n');
     Ok(text)
 }
+
+/// The document as this gateway serves it, made when it is asked for. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ServedDocument(Arc<OnceLock<axum::body::Bytes>>);
 
 /// This document.
 #[utoipa::path(
@@ -217,12 +278,20 @@ pub fn document_json() -> Result<String, serde_json::Error> {
         (status = 421, response = Refused),
     )
 )]
-pub async fn openapi_json() -> Response {
-    static TEXT: LazyLock<Result<String, serde_json::Error>> = LazyLock::new(document_json);
-    match &*TEXT {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text.as_str()).into_response(),
-        Err(error) => super::problem::Problem::internal(error).into_response(),
-    }
+pub async fn openapi_json(State(api): State<Api>) -> Result<Response, Problem> {
+    let ServedDocument(served) = &api.document;
+    let text = match served.get() {
+        Some(text) => text.clone(),
+        None => {
+            let mut document = document();
+            if let Some(url) = &api.settings.public_url {
+                links::served_at(&mut document, url);
+            }
+            let text = axum::body::Bytes::from(to_text(&document).map_err(Problem::internal)?);
+            served.get_or_init(|| text).clone()
+        }
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 #[cfg(test)]

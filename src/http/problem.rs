@@ -323,6 +323,12 @@ impl From<Refusal> for Problem {
             Refusal::Busy(_) => Self::new(Code::SessionBusy, detail),
             Refusal::StartFailed(error) => error.into(),
             Refusal::SteeringUnsupported => Self::new(Code::NotInThisTransport, detail),
+            Refusal::LinkRefused(faults) => Self::unacceptable(
+                faults
+                    .into_iter()
+                    .map(|fault| FieldError::new(format!("/prompt/{}/uri", fault.block), fault.detail))
+                    .collect(),
+            ),
             Refusal::SteerRefused(failure) => Self::invalid("/prompt", failure.message),
             Refusal::CoolingDown { retry_after, .. } => {
                 Self::new(Code::AgentStartFailed, detail).retry_after(retry_after.as_secs())

@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::progress::Progressing;
 use super::HttpSettings;
+use super::forwarded::Peer;
 use crate::shutdown::Tasks;
 
 /// What is read of a request's head, or ahead of a body's reader, in bytes. The least that hyper takes. A longer head
@@ -92,7 +93,7 @@ pub async fn serve(
             // The semaphore is never closed.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             match listener.socket.accept().await {
-                Ok((stream, _)) => connections.spawn(stream, place),
+                Ok((stream, peer)) => connections.spawn(stream, Peer(peer), place),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "no connection can be accepted at the moment");
@@ -144,14 +145,14 @@ impl Connections {
         Self { router, builder, header_timeout, write_timeout, tasks, closing }
     }
 
-    fn spawn(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
+    fn spawn(&self, stream: TcpStream, peer: Peer, place: OwnedSemaphorePermit) {
         // Events are small and have to go out at once. A socket that refuses is about to fail anyway.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY could not be set");
         }
         let stream = Progressing::new(stream, self.write_timeout);
         let (asked, asks) = watch::channel(false);
-        let service = Asked { inner: TowerToHyperService::new(self.router.clone()), asked };
+        let service = Asked { inner: TowerToHyperService::new(self.router.clone()), peer, used: asked };
         let (builder, header_timeout, tasks) =
             (self.builder.clone(), self.header_timeout, self.tasks.clone());
         let closing = self.closing.clone();
@@ -186,11 +187,12 @@ async fn silent(mut asks: watch::Receiver<bool>, header_timeout: Duration) {
     }
 }
 
-/// The router, which tells when it is asked for the first time.
+/// The router, which hears who asks and tells when it is asked for the first time.
 #[derive(Clone)]
 struct Asked {
     inner: TowerToHyperService<Router>,
-    asked: watch::Sender<bool>,
+    peer: Peer,
+    used: watch::Sender<bool>,
 }
 
 impl Service<Request<Incoming>> for Asked {
@@ -199,8 +201,10 @@ impl Service<Request<Incoming>> for Asked {
     type Future = <TowerToHyperService<Router> as Service<Request<Body>>>::Future;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.asked.send_if_modified(|asked| !std::mem::replace(asked, true));
-        self.inner.call(request.map(Body::new))
+        self.used.send_if_modified(|used| !std::mem::replace(used, true));
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(self.peer);
+        self.inner.call(request)
     }
 }
 

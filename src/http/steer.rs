@@ -19,7 +19,7 @@ use crate::session::turn::{Prompt, Turn};
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SteerTurn {
-    /// Text, or ACP content blocks: `text`, `image` and `resource` with text.
+    /// Text, or ACP content blocks, as a turn begins with.
     #[schema(value_type = Prompt)]
     prompt: Value,
 }
@@ -59,6 +59,6 @@ pub async fn steer_turn(
     caller.require(Role::Prompt)?;
     let session = session_of(&api, &caller, &session_id)?;
     let turn = TurnId::identify(&turn_id)?;
-    let prompt = prompt_of(body.prompt).map_err(Problem::unacceptable)?;
+    let prompt = prompt_of(body.prompt, api.settings.prompt).map_err(Problem::unacceptable)?;
     Ok((StatusCode::ACCEPTED, Json(session.steer(&caller.by(), turn, prompt).await?)))
 }

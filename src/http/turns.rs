@@ -30,7 +30,8 @@ use crate::session::turn::{Prompt, Turn, WhenBusy};
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartTurn {
-    /// Text, or ACP content blocks: `text`, `image` and `resource` with text.
+    /// Text, or ACP content blocks: `text`, `image`, `resource` with text, and `resource_link` to a file in the session's
+    /// directory or to a web page.
     #[schema(value_type = Prompt)]
     prompt: Value,
     /// What to do while another turn runs, the session starts, or no place is free for its agent.
@@ -120,7 +121,7 @@ pub async fn create_turn(
 ) -> Result<Response, Problem> {
     caller.require(Role::Prompt)?;
     let session = session_of(&api, &caller, &session_id)?;
-    let prompt = prompt_of(body.prompt).map_err(Problem::unacceptable)?;
+    let prompt = prompt_of(body.prompt, api.settings.prompt).map_err(Problem::unacceptable)?;
     // Before the turn begins: a stream that may not be opened must not cost a turn.
     let wanted = if wants_events(&headers) {
         caller.require(Role::Read)?;

@@ -8,6 +8,7 @@ mod agent;
 mod child;
 mod deadlines;
 mod ending;
+mod links;
 mod permissions;
 mod queue;
 mod reports;
@@ -53,6 +54,8 @@ pub(super) struct SessionActor {
     /// After how long without a turn the agent is let go; zero: never.
     pub(super) idle_hibernate: Duration,
     pub(super) event_queue: usize,
+    /// Bytes that the files which one prompt links may have together.
+    pub(super) linked_file_bytes: u64,
     /// How long the agent may take to end a turn that is being stopped.
     pub(super) stop_grace: Duration,
     /// When such a turn has to be over.
@@ -230,7 +233,7 @@ impl SessionActor {
                 self.begin_stopping(&mut step);
                 self.finish_command(step, reply, result).await
             }
-            Command::Steer { by, turn, prompt, reply } => self.steer(by, turn, prompt, reply),
+            Command::Steer { by, turn, prompt, reply } => self.steer(by, turn, prompt, reply).await,
             Command::Permission(command) => self.permission_command(command).await,
             Command::Patch { by, patch, reply } if patch.needs_agent() => {
                 self.begin_patch(by, patch, reply).await

@@ -14,6 +14,7 @@ pub(super) use self::permissions::PermissionCommand;
 use super::agent::{AgentFailure, LaunchError, Mode, Setting, Unfit};
 use super::audit::By;
 use super::id::{SessionId, SessionNumber, TurnId};
+use super::links::LinkFault;
 use super::log::{SessionLog, Store, StoreError};
 use super::permission::{Permission, PolicyPatch};
 use super::snapshot::{SessionState, Snapshot};
@@ -61,6 +62,9 @@ pub enum Refusal {
     /// The turn is over, or has not begun.
     #[error("the turn is not running")]
     TurnNotRunning,
+    /// What the prompt links is no file of the session's, too large, or no file at all.
+    #[error("the prompt links what is not taken: {}", .0.iter().map(|fault| fault.detail.as_str()).collect::<Vec<_>>().join("; "))]
+    LinkRefused(Vec<LinkFault>),
     /// The agent has to use first what was put into the turn before.
     #[error("too many prompts put into the turn wait for the agent")]
     TooManySteers,

@@ -58,6 +58,10 @@ pub struct SessionSettings {
     pub event_queue: usize,
     /// Turns that may wait in one session.
     pub queued_turns: usize,
+    /// Notices that an agent may give in one turn.
+    pub turn_notices: usize,
+    /// Bytes that the files which one prompt links may have together.
+    pub linked_file_bytes: u64,
 }
 
 /// What a new session begins with.
@@ -253,6 +257,7 @@ impl Registry {
             end_grace: shared.settings.end_grace,
             idle_hibernate: shared.settings.idle_hibernate,
             event_queue: shared.settings.event_queue,
+            linked_file_bytes: shared.settings.linked_file_bytes,
             child: Child::none(),
             reports: Reports::new(),
             stop_grace: shared.settings.stop_grace,
@@ -282,6 +287,7 @@ impl Registry {
             turn_duration: settings.turn_duration,
             crash: settings.crash,
             queued_turns: settings.queued_turns,
+            turn_notices: settings.turn_notices,
         }
     }
 

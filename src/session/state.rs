@@ -32,12 +32,14 @@ mod from_agent;
 mod from_callers;
 mod judging;
 mod mode;
+mod notices;
 mod permissions;
 mod queue;
 mod steer;
 mod step;
 mod stopping;
 mod tool_calls;
+mod usage;
 #[cfg(test)]
 mod tests;
 
@@ -50,8 +52,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::notices::NoticeCount;
 use self::permissions::PendingReply;
-use super::agent::{AgentCommand, ConfigOption, LaunchError, Notice, Setting};
+use self::usage::TurnMeter;
+use super::agent::{AgentCommand, ConfigOption, LaunchError, Setting};
 use super::audit::By;
 use super::event::{EventBody, EventKind, SessionChange};
 use super::handle::Refusal;
@@ -60,10 +64,8 @@ use super::log::{Change, SessionRecord};
 use super::permission::{DecidedBy, PermissionSettings};
 use super::policy::Policy;
 use super::snapshot::{SessionState, Snapshot};
-use super::turn::{TurnError, TurnErrorClass, TurnState, TurnUsage};
+use super::turn::{TurnError, TurnErrorClass, TurnState};
 
-/// How many notices a snapshot shows.
-const KEPT_NOTICES: usize = 50;
 /// How many tool calls can be open at once; over it the oldest is closed. No model comes near it.
 const OPEN_TOOL_CALLS: usize = 256;
 /// How many ended tool calls of a turn are remembered.
@@ -80,6 +82,8 @@ pub(super) struct Bounds {
     pub(super) turn_duration: Duration,
     pub(super) crash: CrashBounds,
     pub(super) queued_turns: usize,
+    /// Notices that the agent may give in one turn.
+    pub(super) turn_notices: usize,
 }
 
 /// The large states a session goes through; the finer ones follow from what is open.
@@ -152,7 +156,8 @@ pub(super) struct Machine {
     message: Option<OpenMessage>,
     /// The last message of the running turn, cut at [`TURN_TEXT_BYTES`].
     turn_text: String,
-    turn_usage: Option<TurnUsage>,
+    turn_meter: TurnMeter,
+    notice_count: NoticeCount,
     tool_notes: HashMap<String, ToolCallNotes>,
     /// Calls of the running turn that have ended: what the agent still says about them begins nothing anew.
     ended_calls: HashSet<String>,
@@ -180,7 +185,8 @@ impl Machine {
             held: None,
             message: None,
             turn_text: String::new(),
-            turn_usage: None,
+            turn_meter: TurnMeter::default(),
+            notice_count: NoticeCount::default(),
             tool_notes: HashMap::new(),
             ended_calls: HashSet::new(),
             asked_steers: Vec::new(),
@@ -295,18 +301,6 @@ impl Machine {
     fn push_change(&mut self, step: &mut Step, change: SessionChange) {
         step.session_changed = true;
         self.push(step, EventKind::SessionUpdated, EventBody::Session { session: Box::new(change) });
-    }
-
-    /// Tells and keeps a notice.
-    pub(super) fn notice(&mut self, step: &mut Step, notice: Notice) {
-        let notices = &mut self.record.snapshot.notices;
-        if notices.len() == KEPT_NOTICES {
-            notices.remove(0);
-        }
-        notices.push(notice.clone());
-        step.session_changed = true;
-        let Notice { level, code, message } = notice;
-        self.push(step, EventKind::Notice, EventBody::Notice { level, code, message });
     }
 
     /// The session exists: its first events.

@@ -12,7 +12,8 @@ use super::id::{EventId, SessionId, Timestamp, TurnId};
 pub enum Prompt {
     /// One block of text.
     Text(String),
-    /// ACP content blocks (`{"type": "text", "text": "…"}`, …), passed on as they are.
+    /// ACP content blocks (`{"type": "text", "text": "…"}`, …), passed on as they are, but for links to files of the session,
+    /// which get their real paths.
     Blocks(Vec<Value>),
 }
 
@@ -106,6 +107,8 @@ pub enum TurnErrorClass {
     GatewayRestarted,
     /// Nothing could be written when the turn was begun; the agent was not asked.
     StorageUnavailable,
+    /// What the prompt links was not what it had been when its turn was queued; the agent was not asked.
+    PromptRefused,
     /// The agent did not start.
     StartFailed,
     /// The turn took longer than a turn may.
@@ -129,6 +132,7 @@ impl TurnErrorClass {
             | Self::ProviderRejected
             | Self::ProviderNotConfigured
             | Self::AgentError
+            | Self::PromptRefused
             | Self::Deadline => false,
         }
     }
@@ -148,7 +152,7 @@ pub struct TurnError {
 /// Tokens and cost. What is not known is null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnUsage {
-    /// Tokens sent to the model, summed over the turn's model calls.
+    /// Tokens sent to the model, summed over the turn's model calls, those for a summary of the conversation among them.
     pub input_tokens: Option<u64>,
     /// Tokens the model made.
     pub output_tokens: Option<u64>,

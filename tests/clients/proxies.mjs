@@ -55,9 +55,9 @@ async function until(what, holds) {
 }
 
 /** A request through the proxy; the answer's body is read by the caller. */
-function send(method, url, headers, body) {
+function send(method, url, headers, body, localAddress) {
   return new Promise((resolve, reject) => {
-    const request = https.request(url, { method, headers, rejectUnauthorized: false, servername: "gander.example.org", agent: false }, resolve);
+    const request = https.request(url, { method, headers, localAddress, rejectUnauthorized: false, servername: "gander.example.org", agent: false }, resolve);
     request.on("error", reject);
     request.end(body);
   });
@@ -115,12 +115,16 @@ async function startGander(port) {
     GANDER_STORAGE__DIR: path.join(scratch, "storage"),
     GANDER_GOOSE__COMMAND: GOOSE,
     GANDER_SERVER__HEARTBEAT: "500ms",
-    GANDER_SERVER__ALLOWED_HOSTS: "gander.example.org",
+    // As the two files ask for it.
+    GANDER_SERVER__PUBLIC_URL: "https://gander.example.org",
+    GANDER_SERVER__TRUSTED_PROXIES: "127.0.0.1",
+    GANDER_LOG__FORMAT: "json",
   });
   await until("gander listens", () => {
     assert(gander.exitCode === null, gander.said);
     return gander.said.includes("listens on");
   });
+  gander.url = `http://127.0.0.1:${port}`;
   return gander;
 }
 
@@ -184,7 +188,7 @@ async function caddy(ganderPort) {
   return { name: "caddy", port, start, log: `${scratch}/caddy.log` };
 }
 
-async function tryProxy({ name, port, start, log }, token) {
+async function tryProxy({ name, port, start, log }, token, gander) {
   const step = (text) => console.log(`${name}: ${text}`);
   const base = `https://127.0.0.1:${port}`;
   const host = `gander.example.org:${port}`;
@@ -196,6 +200,26 @@ async function tryProxy({ name, port, start, log }, token) {
     assert(proxy.exitCode === null, proxy.said);
     return isUp();
   });
+
+  step("gander knows who asks, and nobody can forge it");
+  const forged = { ...headers, "x-forwarded-for": "192.0.2.66", "x-forwarded-host": "evil.example", forwarded: "for=192.0.2.66;host=evil.example" };
+  const logged = async (id) => {
+    const line = () => gander.said.split("\n").find((line) => line.includes(`"${id}"`) && line.includes('"answered"'));
+    return JSON.parse(await until(`the log tells of ${id}`, line));
+  };
+  for (const [kind, sent] of [["honest", headers], ["forged", forged]]) {
+    const id = `${name}-${kind}`;
+    const answer = await send("GET", `${base}/v1/info`, { ...sent, "x-request-id": id }, undefined, "127.0.0.2");
+    assert.equal(answer.resume().statusCode, 200);
+    assert.equal((await logged(id)).client, "127.0.0.2", `${kind}: the client's address, not the proxy's`);
+  }
+  // Without a token the host counts: what the proxy was asked for, not what the client says that it was.
+  const { authorization: _, ...tokenless } = forged;
+  assert.equal((await send("GET", `${base}/healthz`, tokenless)).resume().statusCode, 200);
+  // Past the proxy, from an address that is not trusted.
+  const past = execFileSync("curl", ["-sS", "--interface", "127.0.0.2", "-H", "X-Forwarded-For: 192.0.2.66", "-H", `X-Request-Id: ${name}-past`, `${gander.url}/healthz`]);
+  assert(past.includes("ok"));
+  assert.equal((await logged(`${name}-past`)).client, "127.0.0.2");
 
   step("ten slow events arrive ten times");
   const session = await call("POST", "/v1/sessions", { mode: "approve" });
@@ -273,7 +297,7 @@ try {
     const answer = await fetch(`http://127.0.0.1:${ganderPort}${where}`, { method, headers, body: body && JSON.stringify(body) });
     assert(answer.ok, await answer.text());
   };
-  for (const proxy of [await nginx(ganderPort), await caddy(ganderPort)]) await tryProxy(proxy, token);
+  for (const proxy of [await nginx(ganderPort), await caddy(ganderPort)]) await tryProxy(proxy, token, gander);
   assert.equal(await stop(gander), 0, gander.said);
   console.log("proxies: all steps passed");
 } finally {

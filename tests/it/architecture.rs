@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 /// What each module of the crate may name of the others. A module that is not listed here is an error.
 ///
 /// An entry is a module, or a path into it that is all that may be named.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("session", &["shutdown"]),
-    ("http", &["metrics", "session", "shutdown"]),
+    ("http", &["ip_range", "metrics", "session", "shutdown", "traces"]),
     ("observer", &["session"]),
     ("metrics", &["observer", "session"]),
+    ("traces", &["metrics", "observer", "session", "shutdown"]),
     ("acp", &["session", "shutdown"]),
     ("client_tools", &["process", "session", "shutdown"]),
     ("goose", &["session"]),
@@ -23,12 +24,14 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         &[
             "goose::catalogue",
             "goose::servers",
+            "ip_range",
             "session::agent::Mode",
             "session::agent::servers",
             "session::policy",
         ],
     ),
     ("demo", &["shutdown"]),
+    ("ip_range", &[]),
     ("shutdown", &[]),
     ("telemetry", &["config"]),
     ("cli", &["app", "config", "http", "session", "shutdown", "telemetry"]),
@@ -49,6 +52,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "shutdown",
             "store",
             "telemetry",
+            "traces",
         ],
     ),
 ];

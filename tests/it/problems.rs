@@ -321,7 +321,7 @@ async fn bodies_that_cannot_be_taken_are_refused_and_change_nothing() {
         (prompt(&at, &json!({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"})), "/prompt/0/type"),
         (
             prompt(&at, &json!({"type": "resource_link", "uri": "file:///etc/passwd", "name": "x"})),
-            "/prompt/0/type",
+            "/prompt/0/uri",
         ),
         (prompt(&at, &json!({"type": "image", "mimeType": "image/png", "data": "?"})), "/prompt/0/data"),
         (

@@ -136,7 +136,7 @@ async fn what_does_not_run_or_makes_no_sense_is_refused() {
     refusal(steering(&session, &unknown, &json!("x")), 404, "turn-not-found").await;
     for (prompt, pointer) in [
         (json!(" "), "/prompt"),
-        (json!([{"type": "resource_link", "uri": "file:///etc/hostname", "name": "x"}]), "/prompt/0/type"),
+        (json!([{"type": "resource_link", "uri": "file:///etc/hostname", "name": "x"}]), "/prompt/0/uri"),
     ] {
         let problem = refusal(steering(&session, &turn, &prompt), 422, "invalid-request").await;
         assert_eq!(problem["errors"][0]["pointer"], pointer);

@@ -115,6 +115,9 @@ impl ToolTies {
                 let tied = self.take_named(&mut call);
                 if call.status.is_some_and(ToolCallStatus::is_final) {
                     self.complete(&mut call);
+                } else if !tied.is_empty() {
+                    // The agent does not say so itself.
+                    call.status = call.status.or(Some(ToolCallStatus::InProgress));
                 }
                 let id = call.id.clone();
                 if !call.is_empty_update() {

@@ -11,12 +11,12 @@ use super::{environment, file_error, variable_error};
 const IN_FILES: &[(&str, &str)] = &[
     (
         "[sever]\n",
-        "sever: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "sever: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log, traces (in FILE)",
     ),
     ("[auth]\nrequierd = true", "auth.requierd: no such key; there are required, tokens_file (in FILE)"),
     (
         "listen = 1",
-        "listen: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "listen: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log, traces (in FILE)",
     ),
     ("goose = 1", "goose: expected a section, found 1 (in FILE)"),
     (
@@ -30,6 +30,34 @@ const IN_FILES: &[(&str, &str)] = &[
     (
         "[server]\nheartbeat = \"1000years\"",
         "server.heartbeat: expected a duration of at most 365 days, such as \"15s\", found \"1000years\" (in FILE)",
+    ),
+    (
+        "[server]\npublic_url = \"gander.example.org\"",
+        "server.public_url: \"gander.example.org\" is not the address of a gateway, such as https://gander.example.org (no user, query or fragment) (in FILE)",
+    ),
+    (
+        "[server]\ntrusted_proxies = [\"10.0.0.0/8\", \"proxy.example\"]",
+        "server.trusted_proxies: \"proxy.example\" is not an IP address or a range of them, such as 10.0.0.0/8 (in FILE)",
+    ),
+    (
+        "[server]\nproxy_headers = \"via\"",
+        "server.proxy_headers: expected x-forwarded or forwarded, found \"via\" (in FILE)",
+    ),
+    (
+        "[traces]\nendpoint = \"collector:4318\"",
+        "traces.endpoint: \"collector:4318\" is not an address for traces, such as http://127.0.0.1:4318/v1/traces (in FILE)",
+    ),
+    (
+        "[traces]\nsample_ratio = 1.5",
+        "traces.sample_ratio: expected a number from 0 to 1, found 1.5 (in FILE)",
+    ),
+    (
+        "[traces.headers]\nauthorization = \"a\\nhush\"",
+        "traces.headers.authorization: not a header that can be sent: a name, and a value of one line (in FILE)",
+    ),
+    (
+        "[traces]\nheaders_file = \"/nowhere/headers\"",
+        "traces.headers_file: \"/nowhere/headers\" cannot be read: No such file or directory (os error 2) (in FILE)",
     ),
     ("[server]\nheartbeat = \"0s\"", "server.heartbeat: must be longer than zero (in FILE)"),
     (
@@ -193,7 +221,7 @@ const IN_FILES: &[(&str, &str)] = &[
     ("[server]\n\nlisten = = 1", "FILE, line 3: invalid string, expected `\"`, `'`"),
     (
         "\"a\\nb\" = 1",
-        "a, b: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "a, b: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log, traces (in FILE)",
     ),
 ];
 

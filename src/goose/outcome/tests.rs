@@ -62,6 +62,18 @@ fn recorded_failures_have_their_class_and_are_clean() {
 }
 
 #[test]
+fn a_slash_command_whose_model_call_failed_is_a_failure() {
+    let failure = failure("Request failed: Bad request (400): http://127.0.0.1:9931 fake error");
+    assert_eq!(failure.class, TurnErrorClass::ProviderRejected);
+    let notice = OwnWords::Failure(failure).notice();
+    assert_eq!(notice.message, "Request failed (400) […]");
+    for text in ["Compaction complete", "**Session status**\n\n- Model: gpt-4o", "Unknown: Bad request (400)"]
+    {
+        assert_eq!(own_words(text), None, "{text}");
+    }
+}
+
+#[test]
 fn the_recorded_limits_are_told_apart() {
     let texts = own_texts("13-stop-reasons-and-late-updates.jsonl");
     assert_eq!(

@@ -296,6 +296,22 @@ fn compaction_has_its_own_code() {
     );
     assert_eq!(in_auto([notice("agent-status", "hello")]), [notice("agent-status", "hello")]);
     assert_eq!(in_auto([notice("update-dropped", "compact")]), [notice("update-dropped", "compact")]);
+    // When a caller asks for it, goose says so in a message; a model that says the same is only heard.
+    let echo = |text: &str| AgentEvent::UserMessage { message_id: None, text: text.to_owned() };
+    let says = |id: &str| AgentEvent::MessageChunk {
+        message_id: Some(id.to_owned()),
+        text: "Compaction complete".to_owned(),
+    };
+    let own = "msg_387c5c88-2563-4abf-b2cd-f3790d33b70f";
+    assert_eq!(
+        in_auto([echo("/compact"), says(own)]),
+        [echo("/compact"), says(own), notice("compaction", "Compaction complete")]
+    );
+    for events in
+        [vec![says(own)], vec![echo("hello"), says(own)], vec![echo("/compact"), says("chatcmpl-1")]]
+    {
+        assert_eq!(in_auto(events.clone()), events);
+    }
 }
 
 #[tokio::test]

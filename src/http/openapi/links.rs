@@ -19,6 +19,13 @@ impl Modify for Servers {
     }
 }
 
+/// Names first what the gateway is called from outside.
+pub(super) fn served_at(document: &mut Document, url: &str) {
+    let mut server = Server::new(url);
+    server.description = Some("The gateway's public address.".into());
+    document.servers.get_or_insert_default().insert(0, server);
+}
+
 /// Leads from what is made to the calls that take its id.
 pub(super) struct Links;
 

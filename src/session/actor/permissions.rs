@@ -17,7 +17,7 @@ use crate::session::state::Step;
 
 /// How long the disk may take to say where paths lead. A network's disk that does not answer leaves them unknown, which
 /// allows nothing.
-const LOOK_UP: Duration = Duration::from_secs(5);
+pub(super) const LOOK_UP: Duration = Duration::from_secs(5);
 
 impl SessionActor {
     /// Takes a question of the agent, once the disk has said where its paths lead.

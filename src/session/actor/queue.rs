@@ -62,6 +62,14 @@ impl SessionActor {
         when_busy: WhenBusy,
         reply: Reply<Turn>,
     ) -> Next {
+        // Before a place is taken, for which another session may have to let its agent go.
+        let prompt = match self.with_real_links(prompt).await {
+            Ok(prompt) => prompt,
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal));
+                return Next::GoOn;
+            }
+        };
         let mut refused = self.machine.refuse_prompt(Timestamp::now());
         if refused.is_ok() {
             refused = self.take_place().await;
@@ -130,6 +138,12 @@ impl SessionActor {
         };
         if place.is_some() {
             self.child.place = place;
+        }
+        if let Err(refusal) = self.look_again_at_links(&turn).await {
+            let mut step = Step::new(Timestamp::now());
+            self.machine.refuse_queued(&mut step, turn, &refusal);
+            self.give_back_unused_place();
+            return self.finish_step(step).await;
         }
         let unfit = match &self.child.agent {
             Some(agent) => agent.prepare_turn().await.err(),

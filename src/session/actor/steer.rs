@@ -11,13 +11,20 @@ use crate::session::turn::{Prompt, TurnErrorClass};
 
 impl SessionActor {
     /// Asks the agent to take words for the running turn, in a task of its own, which reports.
-    pub(super) fn steer(&mut self, by: By, turn: TurnId, prompt: Prompt, reply: Reply<()>) -> Next {
+    pub(super) async fn steer(&mut self, by: By, turn: TurnId, prompt: Prompt, reply: Reply<()>) -> Next {
         let trouble = self.store.trouble().borrow().clone();
         if let Some(error) = trouble {
             // What could not be told of must not be done.
             let _ = reply.send(Err(Refusal::Store(error)));
             return Next::GoOn;
         }
+        let prompt = match self.with_real_links(prompt).await {
+            Ok(prompt) => prompt,
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal));
+                return Next::GoOn;
+            }
+        };
         let message = MessageId::new();
         let content = prompt.clone().into_blocks();
         if let Err(refusal) = self.machine.steer(turn, message, by, prompt) {

@@ -57,8 +57,9 @@ impl Machine {
         turn.stop_reason = stop_reason;
         turn.error = error;
         turn.text = (!self.turn_text.is_empty()).then(|| std::mem::take(&mut self.turn_text));
-        turn.usage = self.turn_usage.take();
+        turn.usage = std::mem::take(&mut self.turn_meter).end(&self.record.snapshot.usage);
         self.tell_unused_steers(step);
+        self.tell_left_out_notices(step);
         let by = match self.stop.take() {
             Some(Stop::Cancelled { by }) => Some(by),
             Some(Stop::Deadline) | None => None,

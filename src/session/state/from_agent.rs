@@ -3,14 +3,14 @@
 use super::{Machine, MessageKind, OpenMessage, Phase, Step, TURN_TEXT_BYTES, push_bounded};
 use crate::session::agent::settings::thinking_effort;
 use crate::session::agent::{
-    AgentEvent, AgentExit, AgentFacts, AgentFailure, ConfigOption, ContextUsage, ExtensionStatus,
-    ModelCallUsage, Notice, NoticeLevel, ResumeToken, Setting,
+    AgentEvent, AgentExit, AgentFacts, AgentFailure, ConfigOption, ExtensionStatus, Notice, NoticeLevel,
+    ResumeToken, Setting,
 };
 use crate::session::event::{EventBody, EventKind, SessionChange};
 use crate::session::id::{MessageId, TurnId};
 use crate::session::permission::DecidedBy;
 use crate::session::snapshot::AgentSummary;
-use crate::session::turn::{Cost, TurnError, TurnState};
+use crate::session::turn::{TurnError, TurnState};
 
 /// How much of the agent's standard error a turn's error carries, in bytes; the notice has all that was kept.
 const TURN_STDERR_BYTES: usize = 2048;
@@ -130,7 +130,7 @@ impl Machine {
                 }
             }
             AgentEvent::ExtensionChanged(extension) => self.extension_changed(step, extension),
-            AgentEvent::Notice(notice) => self.notice(step, notice),
+            AgentEvent::Notice(notice) => self.agent_notice(step, notice),
             AgentEvent::SessionMeta(_) => {}
             AgentEvent::Unknown(raw) => {
                 self.push(step, EventKind::AgentUpdate, EventBody::Raw { raw });
@@ -168,38 +168,6 @@ impl Machine {
             MessageKind::User => EventKind::MessageUser,
         };
         self.push(step, event, EventBody::Text { message_id, text });
-    }
-
-    fn model_call_used(&mut self, used: &ModelCallUsage) {
-        if self.record.snapshot.current_turn.is_none() {
-            return;
-        }
-        let sum = self.turn_usage.get_or_insert_default();
-        add(&mut sum.input_tokens, used.input_tokens);
-        add(&mut sum.output_tokens, used.output_tokens);
-        add(&mut sum.total_tokens, used.total_tokens);
-        if let Some(amount) = used.cost {
-            let cost = sum.cost.get_or_insert_with(|| Cost { amount: 0.0, currency: "USD".into() });
-            cost.amount += amount;
-        }
-    }
-
-    fn usage_updated(&mut self, step: &mut Step, update: ContextUsage) {
-        let mut usage = self.record.snapshot.usage.clone();
-        usage.context_used = update.context_used.or(usage.context_used);
-        usage.context_size = update.context_size.or(usage.context_size);
-        usage.input_tokens = update.input_tokens.or(usage.input_tokens);
-        usage.output_tokens = update.output_tokens.or(usage.output_tokens);
-        usage.total_tokens = match (usage.input_tokens, usage.output_tokens) {
-            (Some(input), Some(output)) => Some(input.saturating_add(output)),
-            _ => None,
-        };
-        usage.cost = update.cost.or(usage.cost);
-        if usage != self.record.snapshot.usage {
-            self.record.snapshot.usage = usage.clone();
-            step.session_changed = true;
-            self.push(step, EventKind::UsageUpdated, EventBody::Usage { usage });
-        }
     }
 
     fn extension_changed(&mut self, step: &mut Step, changed: ExtensionStatus) {
@@ -299,10 +267,4 @@ fn with_tail(message: &str, stderr_tail: &str) -> String {
     let tail = stderr_tail.trim_end();
     let tail = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(TURN_STDERR_BYTES))..];
     if tail.is_empty() { message.to_owned() } else { format!("{message}\n{tail}") }
-}
-
-fn add(sum: &mut Option<u64>, more: Option<u64>) {
-    if let Some(more) = more {
-        *sum = Some(sum.unwrap_or(0).saturating_add(more));
-    }
 }

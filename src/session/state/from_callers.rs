@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::stopping::Stop;
+use super::usage::TurnMeter;
 use super::{Machine, Phase, Step};
 use crate::session::agent::{AgentCommand, ConfigOption};
 use crate::session::audit::By;
@@ -78,6 +79,8 @@ impl Machine {
         step.put_turn(turn.clone());
         self.record.snapshot.current_turn = Some(turn);
         self.message = None;
+        self.turn_meter = TurnMeter::begin(self.record.snapshot.usage.clone());
+        self.count_notices_anew();
         step.session_changed = true;
         self.push(step, EventKind::TurnStarted, EventBody::Turn { turn: Box::new(told), by });
         if self.phase == Phase::Ready {

@@ -75,7 +75,7 @@ impl Machine {
             let message =
                 format!("a permission request for {:?} was refused: too many are pending", tool_call.title);
             let code = "permission-limit".into();
-            return self.notice(step, Notice { level: NoticeLevel::Warning, code, message });
+            return self.agent_notice(step, Notice { level: NoticeLevel::Warning, code, message });
         }
         // A plan's call was not told; any other that is not open begins now.
         let is_known = self.record.snapshot.open_tool_calls.iter().any(|open| open.id == tool_call.id);

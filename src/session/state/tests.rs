@@ -6,6 +6,7 @@ mod permissions;
 mod stopping;
 mod queued;
 mod steered;
+mod usage;
 mod waking;
 mod walk;
 

@@ -105,6 +105,12 @@ async fn a_command_s_output_is_told_of_its_call_and_its_end_is_the_call_s_conten
     peer.update("what it wrote waits until the call is known").await;
     peer.text().await;
     peer.say(&of_call(&json!({"content": [{"type": "terminal", "terminalId": "t"}]}))).await;
+    let runs = ToolCall {
+        id: "c".to_owned(),
+        status: Some(ToolCallStatus::InProgress),
+        ..ToolCall::default()
+    };
+    assert_eq!(peer.event().await, Some(AgentEvent::ToolCallUpdated(runs)));
     assert_eq!(peer.event().await, wrote("early "));
     peer.say(&ask("2", "terminal/wait_for_exit", &json!({"terminalId": "t"}))).await;
     assert_eq!(peer.sent().await["result"], json!({"exitCode": 3, "signal": null}));

@@ -382,6 +382,8 @@ impl World {
             idle_hibernate: Duration::ZERO,
             event_queue: 8,
             queued_turns: 2,
+            turn_notices: 5,
+            linked_file_bytes: 10,
         };
         change(&mut settings);
         let store = MemoryStore::default();

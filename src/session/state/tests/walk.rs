@@ -8,6 +8,7 @@ pub(super) const BOUNDS: Bounds = Bounds {
     turn_duration: Duration::from_mins(10),
     crash: CrashBounds { deaths: 3, within: Duration::from_mins(1), cooldown: Duration::from_mins(1) },
     queued_turns: 2,
+    turn_notices: 5,
 };
 
 pub(super) fn at(seconds: u64) -> Timestamp {
