@@ -6,12 +6,8 @@ use std::sync::Arc;
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings};
 use crate::acp::Redactor;
-<<<<<<< HEAD
 use crate::client_tools::ToolSettings;
-use crate::config::{Config, OwnConfiguration};
-=======
 use crate::config::{self, Config, OwnConfiguration};
->>>>>>> main
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::{LaunchSettings, OwnSettings};

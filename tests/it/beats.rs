@@ -184,10 +184,14 @@ async fn what_lost_gander_and_its_shim_at_once_ends_when_the_next_gander_starts(
     // goose's own, and that of the command that has left the beats.
     let mut shims = gander.descendants();
     shims.retain(|pid| field(*pid, 4) == Some(gander.pid()));
-    shims.iter().for_each(|shim| signal(*shim, "STOP"));
+    for shim in &shims {
+        signal(*shim, "STOP");
+    }
     gander.signal("KILL");
     gander.ended().await;
-    shims.iter().for_each(|shim| signal(*shim, "KILL"));
+    for shim in &shims {
+        signal(*shim, "KILL");
+    }
     beats.go_on().await;
     let gander = Setup::real().dir(Arc::clone(&gander.dir)).start().await;
     beats.have_stopped("the next start").await;

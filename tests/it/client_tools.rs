@@ -181,7 +181,7 @@ async fn commands_have_no_key_in_their_environment_nor_in_their_parents() {
     assert!(output.contains("LC_TEST=passed") && output.contains("AGENT_SESSION_ID="), "{output}");
     assert!(output.contains("GANDER_INSTANCE="), "the parent's environment was read: {output}");
     assert!(output.ends_with("/dev/null\n"), "{output}");
-    assert!(output.starts_with(&*work.path("").to_string_lossy().trim_end_matches('/')), "{output}");
+    assert!(output.starts_with(work.path("").to_string_lossy().trim_end_matches('/')), "{output}");
     for secret in ["API_KEY", "sk-of-a-provider", "OPENAI", &*work.gander.token] {
         assert!(!output.contains(secret), "{secret}: {output}");
     }
@@ -351,10 +351,10 @@ async fn what_is_asked_for_a_cancelled_turn_is_refused() {
     let work = Work::start(Setup::fake()).await;
     let session = work.session().await;
     let mut events = session.events_with("?after=latest").await;
-    let request = |name: &str, method: &str, params: &Value| format!("echo {name}\nrequest {method} {params}\n");
-    let write = |name: &str| {
-        request(name, "fs/write_text_file", &json!({"path": work.path(name), "content": "x"}))
-    };
+    let request =
+        |name: &str, method: &str, params: &Value| format!("echo {name}\nrequest {method} {params}\n");
+    let write =
+        |name: &str| request(name, "fs/write_text_file", &json!({"path": work.path(name), "content": "x"}));
     let run = |name: &str| {
         let command = format!("touch {}", work.path(name).display());
         request(name, "terminal/create", &json!({"command": command}))
@@ -364,7 +364,8 @@ async fn what_is_asked_for_a_cancelled_turn_is_refused() {
     while events.until("message.delta").await.data["text"] != "now" {}
     session.cancel(&turn).await;
     let told = events.through("turn.cancelled").await;
-    let refusals: Vec<String> = carried(&told, "message.delta", "text").iter().map(|words| text(words)).collect();
+    let refusals: Vec<String> =
+        carried(&told, "message.delta", "text").iter().map(|words| text(words)).collect();
     let refusals: Vec<&String> = refusals.iter().filter(|words| words.contains("-32603")).collect();
     assert_eq!(refusals.len(), 2, "{told:?}");
     assert!(refusals.iter().all(|words| words.contains("it is being cancelled")), "{refusals:?}");

@@ -165,7 +165,7 @@ mod tests {
     fn ended(
         calls: &mut OwnCalls,
         status: ToolCallStatus,
-        content: Value,
+        content: &Value,
         output: Option<Value>,
     ) -> Vec<Value> {
         let content = content.as_array().cloned();
@@ -207,21 +207,21 @@ mod tests {
     fn a_change_that_goose_made_itself_is_a_diff_of_what_is_known() {
         let mut calls = calls();
         started(&mut calls, "edit", json!({"path": "a", "before": "x\n", "after": "y\n"}));
-        let content = ended(&mut calls, ToolCallStatus::Completed, words(), None);
+        let content = ended(&mut calls, ToolCallStatus::Completed, &words(), None);
         assert_eq!(content, [content::diff("/w/a", Before::Text("x\n"), "y\n", 100)]);
         started(&mut calls, "write", json!({"path": "/a", "content": "x\n"}));
-        let content = ended(&mut calls, ToolCallStatus::Completed, words(), None);
+        let content = ended(&mut calls, ToolCallStatus::Completed, &words(), None);
         assert_eq!(content, [content::diff("/a", Before::NoFile, "x\n", 100)]);
         started(&mut calls, "write", json!({"path": "/a", "content": "x\n"}));
         let overwrote = json!([{"type": "content", "content": {"type": "text", "text": "Overwrote"}}]);
-        let content = ended(&mut calls, ToolCallStatus::Completed, overwrote, None);
+        let content = ended(&mut calls, ToolCallStatus::Completed, &overwrote, None);
         assert_eq!(content, [content::diff("/a", Before::Unknown, "x\n", 100)]);
         started(&mut calls, "write", json!({"path": "/a", "content": "x\n"}));
-        let content = ended(&mut calls, ToolCallStatus::Failed, words(), None);
+        let content = ended(&mut calls, ToolCallStatus::Failed, &words(), None);
         assert_eq!(json!(content), words(), "nothing was changed");
         started(&mut calls, "write", json!({"path": "/a", "content": "x\n"}));
         let told = json!([{"type": "diff", "path": "/a", "old_text": "w", "new_text": "x\n"}]);
-        assert_eq!(json!(ended(&mut calls, ToolCallStatus::Completed, told.clone(), None)), told);
+        assert_eq!(json!(ended(&mut calls, ToolCallStatus::Completed, &told, None)), told);
     }
 
     #[test]
@@ -230,11 +230,11 @@ mod tests {
         started(&mut calls, "shell", json!({"command": "ls"}));
         calls.wrote("c", true);
         let output = json!({"stdout": "out", "stderr": "err", "exit_code": 3});
-        let content = ended(&mut calls, ToolCallStatus::Failed, words(), Some(output));
+        let content = ended(&mut calls, ToolCallStatus::Failed, &words(), Some(output));
         assert_eq!(content[0], content::terminal("out\nerr", Some(3), None, true));
         assert_eq!(content[1], words()[0]);
         started(&mut calls, "shell", json!({"command": "ls"}));
-        let declined = ended(&mut calls, ToolCallStatus::Failed, words(), None);
+        let declined = ended(&mut calls, ToolCallStatus::Failed, &words(), None);
         assert_eq!(json!(declined), words(), "it did not run");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Mutex as StdMutex;
 
 use crate::acp::ToolPort;
+use crate::session::agent::BoxFuture;
 use crate::session::agent::client_tools::{
     ClientToolEvent, ClientToolRefusal, ClientToolReply, ClientToolRequest, ClientTools, OfferedTools,
     TerminalExit,
@@ -70,7 +71,8 @@ async fn peer() -> (Peer, Arc<StdMutex<Vec<String>>>) {
     let (events, told) = mpsc::channel(1);
     let calls = Arc::<StdMutex<Vec<String>>>::default();
     let tools = Arc::new(Told { events, calls: calls.clone() });
-    let mut peer = Peer::open_offering(Some(ToolPort { tools, events: told }), Limits::default(), 1 << 16, 1 << 10);
+    let mut peer =
+        Peer::open_offering(Some(ToolPort { tools, events: told }), Limits::default(), 1 << 16, 1 << 10);
     peer.start_session().await;
     (peer, calls)
 }
@@ -88,13 +90,13 @@ fn of_call(call: &Value) -> Value {
     json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}})
 }
 
-fn wrote(text: &str) -> Option<AgentEvent> {
-    Some(AgentEvent::ToolOutput {
+fn wrote(text: &str) -> AgentEvent {
+    AgentEvent::ToolOutput {
         tool_call_id: "c".to_owned(),
         stream: "stdout".to_owned(),
         text: text.to_owned(),
         truncated: false,
-    })
+    }
 }
 
 #[tokio::test]
@@ -105,18 +107,15 @@ async fn a_command_s_output_is_told_of_its_call_and_its_end_is_the_call_s_conten
     peer.update("what it wrote waits until the call is known").await;
     peer.text().await;
     peer.say(&of_call(&json!({"content": [{"type": "terminal", "terminalId": "t"}]}))).await;
-    let runs = ToolCall {
-        id: "c".to_owned(),
-        status: Some(ToolCallStatus::InProgress),
-        ..ToolCall::default()
-    };
+    let runs =
+        ToolCall { id: "c".to_owned(), status: Some(ToolCallStatus::InProgress), ..ToolCall::default() };
     assert_eq!(peer.event().await, Some(AgentEvent::ToolCallUpdated(runs)));
-    assert_eq!(peer.event().await, wrote("early "));
+    assert_eq!(peer.event().await, Some(wrote("early ")));
     peer.say(&ask("2", "terminal/wait_for_exit", &json!({"terminalId": "t"}))).await;
     assert_eq!(peer.sent().await["result"], json!({"exitCode": 3, "signal": null}));
     let words = json!({"type": "content", "content": {"type": "text", "text": "exit code: 3"}});
     peer.say(&of_call(&json!({"status": "failed", "content": [words]}))).await;
-    assert_eq!(peer.event().await, wrote("late"), "before the end");
+    assert_eq!(peer.event().await, Some(wrote("late")), "before the end");
     let expected = ToolCall {
         id: "c".to_owned(),
         status: Some(ToolCallStatus::Failed),
@@ -158,7 +157,10 @@ async fn only_so_many_requests_are_open_at_a_time() {
     }
     peer.say(&ask("more", "terminal/kill", &json!({"terminalId": "x"}))).await;
     let answer = peer.sent().await;
-    assert_eq!((&answer["id"], &answer["error"]["message"]), (&json!("more"), &json!("too many requests are open")));
+    assert_eq!(
+        (&answer["id"], &answer["error"]["message"]),
+        (&json!("more"), &json!("too many requests are open"))
+    );
     peer.exits("exit code 0");
     peer.ended("exit code 0", TurnErrorClass::AgentExited).await;
 }
