@@ -345,30 +345,38 @@ async fn nothing_is_asked_of_gander_for_a_call_that_was_rejected() {
     }
 }
 
-/// goose sends nothing once it is cancelled; another agent may.
+/// goose sends nothing more once it is cancelled; another agent may, and one that does not hear of it.
 #[tokio::test]
 async fn what_is_asked_for_a_cancelled_turn_is_refused() {
-    let work = Work::start(Setup::fake()).await;
+    let deaf = Setup::fake().env("GANDER_GOOSE__ENV__FAKE_AGENT_CANCEL", "ignore");
+    let work = Work::start(deaf.config("[cancel]\ngrace = \"20s\"")).await;
     let session = work.session().await;
     let mut events = session.events_with("?after=latest").await;
-    let request =
-        |name: &str, method: &str, params: &Value| format!("echo {name}\nrequest {method} {params}\n");
-    let write =
-        |name: &str| request(name, "fs/write_text_file", &json!({"path": work.path(name), "content": "x"}));
-    let run = |name: &str| {
-        let command = format!("touch {}", work.path(name).display());
-        request(name, "terminal/create", &json!({"command": command}))
+    let write = |name: &str| {
+        format!("request fs/write_text_file {}\n", json!({"path": work.path(name), "content": "x"}))
     };
-    let prompt = format!("{}{}echo now\nwait\n{}{}", write("a"), run("b"), write("c"), run("d"));
-    let turn = session.prompt(&prompt).await;
+    let run = |command: &str| format!("request terminal/create {}\n", json!({"command": command}));
+    let go_on = work.path("go-on");
+    let prompt = [
+        write("before"),
+        run(&format!("until [ -e {} ]; do sleep 0.02; done", go_on.display())),
+        "echo now\n".to_owned(),
+        format!("request terminal/wait_for_exit {}\n", json!({"terminalId": "terminal-1"})),
+        write("after"),
+        run(&format!("touch {}", work.path("ran").display())),
+    ];
+    let turn = session.prompt(&prompt.concat()).await;
     while events.until("message.delta").await.data["text"] != "now" {}
+    assert_eq!(fs::read_to_string(work.path("before")).unwrap(), "x");
     session.cancel(&turn).await;
+    fs::write(go_on, "").unwrap();
     let told = events.through("turn.cancelled").await;
-    let refusals: Vec<String> =
+    let answers: Vec<String> =
         carried(&told, "message.delta", "text").iter().map(|words| text(words)).collect();
-    let refusals: Vec<&String> = refusals.iter().filter(|words| words.contains("-32603")).collect();
-    assert_eq!(refusals.len(), 2, "{told:?}");
-    assert!(refusals.iter().all(|words| words.contains("it is being cancelled")), "{refusals:?}");
-    until("what was asked before is done", || work.path("a").exists()).await;
-    assert!(!work.path("c").exists() && !work.path("d").exists());
+    let [waited, write, run] = answers.as_slice() else { panic!("{answers:?}") };
+    assert!(waited.contains(r#""exitCode":0"#), "what was begun is answered: {waited}");
+    for refusal in [write, run] {
+        assert!(refusal.contains("-32603") && refusal.contains("is being cancelled"), "{refusal}");
+    }
+    assert!(!work.path("after").exists() && !work.path("ran").exists());
 }

@@ -112,7 +112,7 @@ async fn a_command_s_output_is_told_of_its_call_and_its_end_is_the_call_s_conten
     assert_eq!(peer.event().await, Some(AgentEvent::ToolCallUpdated(runs)));
     assert_eq!(peer.event().await, Some(wrote("early ")));
     peer.say(&ask("2", "terminal/wait_for_exit", &json!({"terminalId": "t"}))).await;
-    assert_eq!(peer.sent().await["result"], json!({"exitCode": 3, "signal": null}));
+    assert_eq!(peer.sent().await["result"], json!({"exitCode": 3}));
     let words = json!({"type": "content", "content": {"type": "text", "text": "exit code: 3"}});
     peer.say(&of_call(&json!({"status": "failed", "content": [words]}))).await;
     assert_eq!(peer.event().await, Some(wrote("late")), "before the end");
