@@ -14,5 +14,7 @@ mod stdio;
 mod translate;
 mod transport;
 
-pub use connection::{AgentPipes, AgentSelf, Connection, Limits, NewSession, ProviderFacts, ToolPort};
+pub use connection::{
+    AgentPipes, AgentSelf, Connection, KeptSession, Limits, NewSession, ProviderFacts, ToolPort,
+};
 pub use stdio::{Redactor, StderrTail};

@@ -23,6 +23,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
         "config",
         &[
             "goose::catalogue",
+            "goose::places",
             "goose::servers",
             "ip_range",
             "session::agent::Mode",
