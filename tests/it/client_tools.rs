@@ -136,8 +136,6 @@ async fn what_callers_see_of_a_call_has_one_form_whoever_does_it() {
             let events = session.events_with(&format!("?follow=false&after={before}")).await.rest().await;
             let events: Vec<Event> =
                 events.into_iter().filter(|event| event.kind().starts_with("tool_call.")).collect();
-            let output: String =
-                carried(&events, "tool_call.output", "text").iter().map(|piece| text(piece)).collect();
             let started = &only(&events, "tool_call.started").data["tool_call"];
             let finished = &only(&events, "tool_call.finished").data["tool_call"];
             let mut content = finished["content"][0].clone();
@@ -152,7 +150,6 @@ async fn what_callers_see_of_a_call_has_one_form_whoever_does_it() {
                 finished["kind"],
                 finished["locations"],
                 content,
-                sorted_words(&output),
             ]);
             told.push(shown.to_string().replace(&text(&json!(work.path(""))), "FOLDER/"));
         }
