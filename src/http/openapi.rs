@@ -20,7 +20,7 @@ use links::{EventStreams, Links, Servers};
 use super::Api;
 use super::problem::{Code, FieldError, Problem};
 use super::stream::{StreamCursor, StreamReset};
-use crate::session::agent::{NoticeLevel, SlashCommand};
+use crate::session::agent::{NoticeLevel, Skill, SlashCommand};
 use crate::session::event::SessionChange;
 use crate::session::permission::Permission;
 use crate::session::plan::Plan;
@@ -112,6 +112,7 @@ pub(super) struct Refused(ProblemSchema);
             Permission,
             SessionUsage,
             SlashCommand,
+            Skill,
             NoticeLevel,
             StreamReset,
             StreamCursor,

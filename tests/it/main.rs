@@ -46,3 +46,4 @@ mod telling;
 mod tool_servers;
 mod turns;
 mod wake;
+mod workspace;

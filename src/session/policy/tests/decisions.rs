@@ -233,7 +233,7 @@ fn always_remembers_a_tool_or_a_file() {
     }
     let stored = serde_json::to_value(&file).unwrap();
     let expected = json!({
-        "decision": "allow", "tool": "write", "extension": "developer", "by": "files", "files": ["/work/a"]
+        "decision": "allow", "tool": "write", "extension": "developer", "calls": "files", "files": ["/work/a"]
     });
     assert_eq!(stored, expected);
     assert_eq!(serde_json::from_value::<Grant>(stored).unwrap(), file);
