@@ -11,6 +11,7 @@ mod command_line;
 mod connections;
 mod crash;
 mod cycles;
+mod dashboards;
 mod deaths;
 mod ends;
 mod extensions;
