@@ -28,7 +28,7 @@ impl HostFigures {
             ("sessions.max", config.sessions.max as u64),
             ("sessions.max_running", config.sessions.max_running as u64),
             ("storage.max_bytes", config.storage.max_bytes),
-            ("storage.queue_bytes", config.storage.queue_bytes as u64),
+            ("storage.queue_bytes", u64::from(config.storage.queue_bytes)),
         ];
         Self { dir: config.storage.dir.as_path().into(), spawner, limits }
     }

@@ -13,6 +13,7 @@ mod crash;
 mod cycles;
 mod dashboards;
 mod deaths;
+mod deployment;
 mod ends;
 mod extensions;
 mod floor;
