@@ -52,6 +52,8 @@ pub use turns::{CancelSettings, CrashSettings, TurnSettings};
 
 use layers::Layers;
 
+use crate::goose::places::{HomeKind, SharedHome};
+
 /// The commented defaults: the lowest layer, and what `gander config` prints.
 pub const DEFAULTS: &str = include_str!("../gander.default.toml");
 
@@ -138,6 +140,19 @@ impl Config {
     #[must_use]
     pub fn agent_environment(&self) -> Vec<(String, String)> {
         self.environment.passed(&self.goose.pass_env)
+    }
+
+    /// The home that goose shares with its user: where it keeps what is its own when nobody gives it another one, by
+    /// `goose.env`, else by gander's own variables. `None`: they do not tell.
+    #[must_use]
+    pub fn shared_home(&self) -> Option<SharedHome> {
+        self.goose.shared_home(&self.environment)
+    }
+
+    /// The same, when sessions work in it.
+    #[must_use]
+    pub fn shared_home_in_use(&self) -> Option<SharedHome> {
+        self.shared_home().filter(|_| self.goose.home == HomeKind::Shared)
     }
 
     /// The executable that `goose.command` means, or `None` when there is none: a bare name is looked for

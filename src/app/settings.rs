@@ -10,6 +10,7 @@ use crate::config::{self, Config, OwnConfiguration};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::{LaunchSettings, OwnSettings};
+use crate::goose::places::HomeKind;
 use crate::goose::tools::GooseTools;
 use crate::http::forwarded::{ProxyHeaders, TrustedProxies};
 use crate::http::prompt::PromptLimits;
@@ -30,8 +31,9 @@ pub(super) fn launcher(
     let mut inherited = config.agent_environment();
     let mut last: Vec<(String, String)> =
         config.goose.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+    let is_shared = config.goose.home == HomeKind::Shared;
     // goose's own files may name another provider than the built-in model.
-    let config_dir = config.goose.config_dir.clone().filter(|_| model.is_none());
+    let config_dir = config.goose.config_dir.clone().filter(|_| model.is_none() || is_shared);
     if let Some(model) = model {
         inherited.retain(|(name, _)| !is_secret(name));
         last.extend(model.environment());
@@ -40,9 +42,12 @@ pub(super) fn launcher(
         inherited.iter().chain(&last).filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone());
     let homes = inherited.iter().filter(|(name, _)| name == "HOME").map(|(_, value)| value.clone());
     let dir = &config.storage.dir;
+    let shared_home = config.shared_home();
+    let folders = shared_home.iter().flat_map(|home| [&home.configuration, &home.logs]);
+    let folders = folders.map(|folder| folder.to_string_lossy().into_owned());
     let redactor = Redactor::new(
         secrets.collect::<Vec<_>>(),
-        homes.chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
+        homes.chain(folders).chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
     );
     let finder = config.clone();
     let settings = GooseSettings {
@@ -55,6 +60,8 @@ pub(super) fn launcher(
             own: own_settings(config),
         },
         servers: config.mcp.servers(),
+        home: config.goose.home,
+        shared_home,
         config_dir,
         log_dir: config.goose.log_dir.clone(),
         homes: dir.join("homes"),

@@ -216,10 +216,13 @@ pub enum Problem {
     SchedulerIsOff,
     /// gander decides where a session's goose keeps its files.
     #[error(
-        "may not be set, since every session has a goose home of its own below storage.dir; \
-         goose.config_dir says what it starts from"
+        "may not be set: goose.home says where goose keeps what is its own, below storage.dir (\"session\") or where \
+         its user has it (\"shared\")"
     )]
     PathRoot,
+    /// The shared home has a configuration already.
+    #[error("may not be set with goose.home = \"shared\": goose's own configuration counts there")]
+    SharedHomeHasItsOwn,
     /// Shell lines would mean something else than the permission rules read in them.
     #[error("may only be bash: the permission rules read shell lines as bash does")]
     OtherShell,

@@ -22,6 +22,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
         "config",
         &[
             "goose::catalogue",
+            "goose::places",
             "goose::servers",
             "ip_range",
             "session::agent::Mode",

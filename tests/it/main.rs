@@ -37,6 +37,7 @@ mod restart;
 mod service;
 mod sessions;
 mod settings;
+mod shared_home;
 mod starts;
 mod steer;
 mod stopping;

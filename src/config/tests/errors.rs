@@ -126,8 +126,13 @@ const IN_FILES: &[(&str, &str)] = &[
         "mcp.allow_caller.stdio: expected true or false, found 1 (in FILE)",
     ),
     (
+        "[goose]\nhome = \"shared\"\nconfig_dir = \"/x\"",
+        "goose.config_dir: may not be set with goose.home = \"shared\": goose's own configuration counts there (in FILE)",
+    ),
+    ("[goose]\nhome = \"mine\"", "goose.home: expected session or shared, found \"mine\" (in FILE)"),
+    (
         "[goose.env]\nGOOSE_PATH_ROOT = \"/x\"",
-        "goose.env.GOOSE_PATH_ROOT: may not be set, since every session has a goose home of its own below storage.dir; goose.config_dir says what it starts from (in FILE)",
+        "goose.env.GOOSE_PATH_ROOT: may not be set: goose.home says where goose keeps what is its own, below storage.dir (\"session\") or where its user has it (\"shared\") (in FILE)",
     ),
     (
         "[goose.env]\nEXTENSIONS = \"{}\"",
@@ -263,7 +268,7 @@ fn errors_name_the_variable_or_flag() {
         (
             "GANDER_GOOSE__ENV__GOOSE_PATH_ROOT",
             "x",
-            "goose.env.GOOSE_PATH_ROOT: may not be set, since every session has a goose home of its own below storage.dir; goose.config_dir says what it starts from (set by GANDER_GOOSE__ENV__GOOSE_PATH_ROOT)",
+            "goose.env.GOOSE_PATH_ROOT: may not be set: goose.home says where goose keeps what is its own, below storage.dir (\"session\") or where its user has it (\"shared\") (set by GANDER_GOOSE__ENV__GOOSE_PATH_ROOT)",
         ),
         (
             "GANDER_SERVER_LISTEN",
