@@ -34,7 +34,7 @@ FROM ${RUNTIME_IMAGE}
 # goose needs libstdc++, and certificates to reach a provider.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates libstdc++6 \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/cache/apt/* /var/lib/apt/lists/*
 # The ids are fixed, so that files can be given to the user from outside. The home is apart from the state: it
 # holds only what an agent's tools leave there, and may be a tmpfs.
 RUN groupadd --gid 10001 gander \

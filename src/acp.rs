@@ -14,5 +14,5 @@ mod stdio;
 mod translate;
 mod transport;
 
-pub use connection::{AgentPipes, AgentSelf, Connection, Limits, NewSession, ProviderFacts};
+pub use connection::{AgentPipes, AgentSelf, Connection, KeptSession, Limits, NewSession, ProviderFacts};
 pub use stdio::{Redactor, StderrTail};

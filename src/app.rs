@@ -33,19 +33,20 @@ use self::settings::{extension_facts, http_settings, launcher, session_settings}
 pub use self::trial::{Trial, try_goose};
 use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
+use crate::goose::places::HomeKind;
 use crate::goose::version::Version;
-use crate::http::auth::{self, Callers};
+use crate::http::auth::{self, Callers, Tenancy};
 use crate::http::openapi::ServedDocument;
 use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
 use crate::metrics::Metrics;
 use crate::process::Spawner;
 use crate::session::agent::LaunchError;
-use crate::session::id::SessionId;
 use crate::session::log::{Store, StoreError};
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
 use crate::store::{OnCommit, OpenError, SqliteStore, StoreConfig, Synchronous};
+use crate::traces::ExporterError;
 
 /// How long callers may take to read the end of their answers, once no turn runs any more.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -76,6 +77,9 @@ pub enum StartError {
     /// The tokens file.
     #[error(transparent)]
     Tokens(#[from] auth::TokensError),
+    /// The way to the collector of traces.
+    #[error("traces cannot be sent: {0}")]
+    Traces(#[from] ExporterError),
     /// The listen address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -163,9 +167,9 @@ impl App {
         } else {
             None
         };
-        let figures = HostFigures::new(dir, spawner.clone());
+        let figures = HostFigures::new(config, spawner.clone());
         let launcher = launcher(config, model.as_ref(), spawner, tasks);
-        let observing = Observing::start(config, Arc::clone(&store) as Arc<dyn Store>, &metrics);
+        let observing = Observing::start(config, Arc::clone(&store) as Arc<dyn Store>, &metrics)?;
         let registry = Registry::open(
             Arc::clone(&store) as Arc<dyn Store>,
             Arc::new(launcher.clone()),
@@ -173,7 +177,9 @@ impl App {
             tasks.clone(),
         )
         .await?;
-        remove_orphans(dir, &registry, tasks).await;
+        // A crash can come between a session's folders and its row.
+        let existing = registry.clone();
+        launcher.remove_orphans(move |session| existing.find(session).is_some()).await;
         audit::forget_old(&store, config.storage.keep_audit, tasks);
         expiry::delete_unused(&registry, config.sessions.expire_after, tasks);
 
@@ -201,6 +207,7 @@ impl App {
             settings: Arc::new(http_settings(config, listener.address())),
             answers: Arc::new(SqliteAnswers(Arc::clone(&store))),
             host: Arc::new(Host::new(Arc::clone(&store), figures, extension_facts(config, launcher), demo)),
+            tracer: observing.tracer.clone(),
             document: ServedDocument::default(),
             metrics,
             streams: OpenStreams::default(),
@@ -325,6 +332,14 @@ struct CallersAndToken {
     token_file: Option<PathBuf>,
 }
 
+/// How many callers there may be.
+fn tenancy(config: &Config) -> Tenancy {
+    match config.goose.home {
+        HomeKind::Session => Tenancy::Several,
+        HomeKind::Shared => Tenancy::One,
+    }
+}
+
 enum CallersError {
     Tokens(auth::TokensError),
     Token(io::Error),
@@ -339,31 +354,10 @@ fn callers(config: &Config, dir: &Path) -> Result<CallersAndToken, CallersError>
         return Ok(CallersAndToken { callers: Callers::anyone(), token_file: None });
     }
     if let Some(file) = &config.auth.tokens_file {
-        let callers = Callers::of_file(file.clone()).map_err(CallersError::Tokens)?;
+        let callers = Callers::of_file(file.clone(), tenancy(config)).map_err(CallersError::Tokens)?;
         return Ok(CallersAndToken { callers, token_file: None });
     }
     let token = auth::ensure_token(dir).map_err(CallersError::Token)?;
     let token_file = Some(token.path().to_owned());
     Ok(CallersAndToken { callers: Callers::of_generated(&token), token_file })
-}
-
-/// Removes homes and folders of sessions that do not exist: a crash can come between a session's folders and its row.
-async fn remove_orphans(dir: &Path, registry: &Registry, tasks: &Tasks) {
-    let (dir, registry) = (dir.to_owned(), registry.clone());
-    let removed = tasks.spawn_blocking(move || {
-        for folder in ["homes", "workspaces"] {
-            let Ok(entries) = std::fs::read_dir(dir.join(folder)) else { continue };
-            for entry in entries.flatten() {
-                let id = entry.file_name().to_str().and_then(|name| name.parse::<SessionId>().ok());
-                if id.is_some_and(|id| registry.find(id).is_none())
-                    && let Err(error) = std::fs::remove_dir_all(entry.path())
-                {
-                    tracing::warn!(path = %entry.path().display(), %error, "a deleted session's folder is left");
-                }
-            }
-        }
-    });
-    if let Err(error) = removed.await {
-        tracing::error!(%error, "looking for deleted sessions' folders failed");
-    }
 }

@@ -243,6 +243,14 @@ fn check(config: &Config) -> Result<(), Failure> {
     let (program, version) = trial.program.map_err(Failure::new)?;
     let mut text = format!("goose      {version} at {}\n", program.display());
     let _ = writeln!(text, "storage    {}", config.storage.dir.display());
+    let _ = match config.shared_home_in_use() {
+        Some(home) => writeln!(
+            text,
+            "home       shared by all sessions, configured in {}",
+            home.configuration.display()
+        ),
+        None => writeln!(text, "home       each session has its own"),
+    };
     let code = match trial.session {
         Some(Ok(facts)) => {
             let current = |id: &str| {

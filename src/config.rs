@@ -27,6 +27,7 @@ mod sessions;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod turns;
 
 use std::path::{Path, PathBuf};
@@ -46,9 +47,12 @@ pub use secret::Secret;
 pub use server::{ProxyHeaders, ServerSettings};
 pub use sessions::SessionSettings;
 pub use storage::{StorageSettings, StorageSync};
+pub use traces::TraceSettings;
 pub use turns::{CancelSettings, CrashSettings, TurnSettings};
 
 use layers::Layers;
+
+use crate::goose::places::{HomeKind, SharedHome};
 
 /// The commented defaults: the lowest layer, and what `gander config` prints.
 pub const DEFAULTS: &str = include_str!("../gander.default.toml");
@@ -84,6 +88,8 @@ pub struct Config {
     pub limits: LimitSettings,
     /// gander's own log.
     pub log: LogSettings,
+    /// Traces for OpenTelemetry collectors.
+    pub traces: TraceSettings,
     /// What the variables were when the configuration was read.
     #[serde(skip)]
     environment: Environment,
@@ -109,6 +115,7 @@ impl Config {
         self.server.resolve();
         self.storage.resolve(&self.environment)?;
         self.auth.resolve()?;
+        self.traces.resolve()?;
         self.goose.resolve(&self.environment)
     }
 
@@ -122,7 +129,8 @@ impl Config {
         self.sessions.validate()?;
         self.crash.validate()?;
         self.limits.validate()?;
-        self.log.validate()
+        self.log.validate()?;
+        self.traces.validate()
     }
 
     /// What goose inherits: gander's own variables that `goose.pass_env` names, sorted by name.
@@ -132,6 +140,19 @@ impl Config {
     #[must_use]
     pub fn agent_environment(&self) -> Vec<(String, String)> {
         self.environment.passed(&self.goose.pass_env)
+    }
+
+    /// The home that goose shares with its user: where it keeps what is its own when nobody gives it another one, by
+    /// `goose.env`, else by gander's own variables. `None`: they do not tell.
+    #[must_use]
+    pub fn shared_home(&self) -> Option<SharedHome> {
+        self.goose.shared_home(&self.environment)
+    }
+
+    /// The same, when sessions work in it.
+    #[must_use]
+    pub fn shared_home_in_use(&self) -> Option<SharedHome> {
+        self.shared_home().filter(|_| self.goose.home == HomeKind::Shared)
     }
 
     /// The executable that `goose.command` means, or `None` when there is none: a bare name is looked for

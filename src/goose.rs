@@ -8,7 +8,9 @@
 //! - [`listing`]: what a goose says it has.
 //! - [`log`]: what its log says of extensions that did not load.
 //! - [`memory`]: what it remembers for everywhere, kept within a session's home.
+//! - [`noted`]: which sessions in the user's home are gander's.
 //! - [`outcome`]: what its own words say of a turn's end.
+//! - [`places`]: where it keeps what is its own.
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`remembered`]: what it must not remember of permissions.
 //! - [`servers`]: the tool servers (MCP) it gets.
@@ -26,7 +28,9 @@ pub mod launch;
 pub mod listing;
 pub mod log;
 pub mod memory;
+pub mod noted;
 pub mod outcome;
+pub mod places;
 pub mod plan;
 pub mod remembered;
 pub mod servers;

@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::session::agent::Mode;
 use crate::session::registry::Registry;
 use crate::shutdown::Tasks;
+use crate::traces::Tracer;
 
 mod accept;
 pub mod all_events;
@@ -71,6 +72,8 @@ pub struct Api {
     pub document: openapi::ServedDocument,
     /// Figures about the running gateway.
     pub metrics: Metrics,
+    /// Makes spans of requests.
+    pub tracer: Tracer,
     /// The event streams that callers have open.
     pub streams: stream::OpenStreams,
     /// The task tracker and the shutdown signals.
@@ -136,6 +139,7 @@ pub fn router(api: Api) -> Router {
         answers: Arc::clone(&api.answers),
         tasks: api.tasks.clone(),
         metrics: api.metrics.clone(),
+        tracer: api.tracer.clone(),
         recheck: recheck(api.clone()),
         stream_again: turns::stream_again(api.clone()),
     };

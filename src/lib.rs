@@ -15,6 +15,7 @@
 //! - [`demo`]: the built-in scripted model.
 //! - [`observer`]: follows committed events, for figures, the log and traces; a log line for each turn.
 //! - [`metrics`]: figures about the running gateway.
+//! - [`traces`]: spans for OpenTelemetry collectors.
 //! - [`ip_range`]: ranges of IP addresses, as configurations name them.
 //! - [`shutdown`]: soft and hard shutdown, and the tracker of all tasks.
 //! - [`telemetry`]: log output.
@@ -32,6 +33,7 @@ pub mod cli;
 pub mod demo;
 pub mod observer;
 pub mod metrics;
+pub mod traces;
 pub mod ip_range;
 pub mod shutdown;
 pub mod telemetry;

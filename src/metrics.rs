@@ -58,9 +58,28 @@ struct StartLabels {
     kind: &'static str,
 }
 
+/// What became of spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanFate {
+    /// The collector has taken them.
+    Sent,
+    /// They did not fit the queue, or the collector did not take them.
+    Dropped,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SpanLabels {
+    fate: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabels {
     state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    key: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -88,11 +107,14 @@ struct Figures {
     commit_seconds: Histogram,
     committed_bytes: Counter,
     stream_bytes: Counter,
+    spans: Family<SpanLabels, Counter>,
     sessions: Family<StateLabels, Gauge>,
     agents: Gauge,
     streams: Gauge,
     queued_bytes: Gauge,
     storage_bytes: Gauge,
+    storage_writable: Gauge,
+    limits: Family<LimitLabels, Gauge>,
     processes_killed: Counter,
     resident_bytes: Gauge,
 }
@@ -110,6 +132,10 @@ pub struct Moment {
     pub queued_bytes: usize,
     /// Bytes of the database's files.
     pub storage_bytes: u64,
+    /// Whether the store takes something.
+    pub storage_writable: bool,
+    /// The configuration's limits that figures come near to, by key; 0 for none.
+    pub limits: Vec<(&'static str, u64)>,
     /// Processes that were killed since the start because nobody was left that they belonged to.
     pub processes_killed: u64,
     /// Bytes of memory that gander itself takes.
@@ -148,17 +174,24 @@ impl Metrics {
             commit_seconds: Histogram::new(MOMENTS),
             committed_bytes: Counter::default(),
             stream_bytes: Counter::default(),
+            spans: Family::default(),
             sessions: Family::default(),
             agents: Gauge::default(),
             streams: Gauge::default(),
             queued_bytes: Gauge::default(),
             storage_bytes: Gauge::default(),
+            storage_writable: Gauge::default(),
+            limits: Family::default(),
             processes_killed: Counter::default(),
             resident_bytes: Gauge::default(),
         };
         figures.register(&mut registry);
         figures.registry = registry;
-        Self(Arc::new(figures))
+        let metrics = Self(Arc::new(figures));
+        // From the start on: who counts what is lost has to see the first one.
+        metrics.spans(SpanFate::Sent, 0);
+        metrics.spans(SpanFate::Dropped, 0);
+        metrics
     }
 
     /// Counts what happens in sessions.
@@ -184,6 +217,15 @@ impl Metrics {
         self.0.stream_bytes.inc_by(bytes as u64);
     }
 
+    /// Something became of spans.
+    pub fn spans(&self, fate: SpanFate, count: usize) {
+        let fate = match fate {
+            SpanFate::Sent => "sent",
+            SpanFate::Dropped => "dropped",
+        };
+        self.0.spans.get_or_create(&SpanLabels { fate }).inc_by(count as u64);
+    }
+
     /// The store has committed so many bytes.
     pub fn committed(&self, bytes: usize, took: Duration) {
         self.0.commit_seconds.observe(took.as_secs_f64());
@@ -201,6 +243,10 @@ impl Metrics {
         figures.streams.set(gauge(moment.streams as u64));
         figures.queued_bytes.set(gauge(moment.queued_bytes as u64));
         figures.storage_bytes.set(gauge(moment.storage_bytes));
+        figures.storage_writable.set(i64::from(moment.storage_writable));
+        for (key, limit) in &moment.limits {
+            figures.limits.get_or_create(&LimitLabels { key }).set(gauge(*limit));
+        }
         figures.resident_bytes.set(gauge(moment.resident_bytes));
         let counted: &AtomicU64 = figures.processes_killed.inner();
         counted.fetch_max(moment.processes_killed, std::sync::atomic::Ordering::Relaxed);
@@ -283,6 +329,7 @@ impl Figures {
             bytes.clone(),
             self.stream_bytes.clone(),
         );
+        to.register("spans", "Spans of traces, by what became of them", self.spans.clone());
         to.register("sessions", "Sessions, by state", self.sessions.clone());
         to.register("agents", "Agents that run", self.agents.clone());
         to.register("streams", "Event streams that are open", self.streams.clone());
@@ -291,6 +338,16 @@ impl Figures {
             "What waits to be committed",
             bytes.clone(),
             self.queued_bytes.clone(),
+        );
+        to.register(
+            "storage_writable",
+            "1 while something can be written, else 0",
+            self.storage_writable.clone(),
+        );
+        to.register(
+            "limit",
+            "The configuration's limits that other figures come near to, by key; 0 for none",
+            self.limits.clone(),
         );
         to.register_with_unit("storage", "The database's files", bytes.clone(), self.storage_bytes.clone());
         to.register_with_unit("resident", "Memory of gander itself", bytes, self.resident_bytes.clone());

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # What the tests' own scripts install. Sourced; needs root, the repository's folder.
 
-# Installs Debian's package of each program that is missing, which has its name.
+# Installs Debian's package of each program that is missing; `program:package` where it has another name.
 need_programs() {
     local program missing=()
     for program in "$@"; do
-        [[ -n "$(type -P "$program")" ]] || missing+=("$program")
+        [[ -n "$(type -P "${program%%:*}")" ]] || missing+=("${program#*:}")
     done
     ((${#missing[@]} == 0)) && return
     if [[ "$(id -u)" != 0 ]] || ! type -P apt-get >/dev/null; then

@@ -17,6 +17,7 @@ mod pending;
 mod providers;
 mod reader;
 mod servers;
+mod sessions;
 mod start;
 mod writer;
 
@@ -39,6 +40,7 @@ use self::clock::AgentClock;
 pub use self::link::AgentPipes;
 use self::pending::{Pending, State};
 pub use self::providers::ProviderFacts;
+pub use self::sessions::KeptSession;
 use super::stdio::Redactor;
 use super::{rpc, translate};
 use crate::session::agent::{
@@ -48,6 +50,8 @@ use crate::session::agent::{
 use crate::session::turn::TurnErrorClass;
 use crate::shutdown::Tasks;
 
+/// JSON-RPC: there is no such method.
+const METHOD_NOT_FOUND: i64 = -32601;
 /// How many lines may wait for an agent to read them.
 const QUEUED_LINES: usize = 64;
 /// How often an answer is looked for at most that is late by gander's own doing.

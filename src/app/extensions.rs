@@ -102,7 +102,9 @@ impl ExtensionFacts {
 fn is_effective(listed: &[Listed], choice: &ExtensionChoice, name: &str, unlisted: bool) -> bool {
     let found = listed.iter().find(|listed| catalogue::same(&listed.key, name));
     let started = choice.builtins.iter().any(|builtin| catalogue::same(builtin, name));
-    started && (unlisted || found.is_some()) || found.is_some_and(|found| found.enabled)
+    // In the shared home it is on until it is unloaded.
+    let is_off = choice.switched_off.iter().any(|off| catalogue::same(off, name));
+    started && (unlisted || found.is_some()) || found.is_some_and(|found| found.enabled && !is_off)
 }
 
 #[cfg(test)]
@@ -117,15 +119,22 @@ mod tests {
             comes_with_goose: true,
             description: String::new(),
         };
-        let listed = [listed("developer", true), listed("todo", false), listed("apps", false)];
+        let listed = [
+            listed("developer", true),
+            listed("todo", false),
+            listed("apps", false),
+            listed("analyze", true),
+        ];
         let choice = ExtensionChoice {
             builtins: ["todo", "summarize", "memory"].map(str::to_owned).into(),
-            ..ExtensionChoice::default()
+            switched_off: ["analyze".to_owned()].into(),
         };
         for (name, unlisted, effective) in [
             ("developer", false, true),
             ("todo", false, true),
             ("apps", false, false),
+            // The shared home has it on.
+            ("analyze", false, false),
             // This goose does not have it, whatever it is told to start.
             ("summarize", false, false),
             ("memory", true, true),

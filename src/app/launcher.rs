@@ -9,17 +9,18 @@ mod listing;
 mod program;
 mod servers;
 mod settle;
+mod shared_home;
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use self::agent::{GooseAgent, Skills, exit_of};
@@ -27,12 +28,13 @@ pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
 use self::program::ProgramStamp;
-use self::servers::Proxies;
+use self::servers::{Proxies, SessionServers};
 use self::settle::{NotReady, Origin, Settled, Started, settle};
-use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
-use crate::goose::belonging::{self, Belonging};
+use crate::acp::{AgentPipes, Connection, Limits, NewSession, Redactor, StderrTail};
+use crate::goose::belonging::Belonging;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
+use crate::goose::places::{HomeKind, Places, SharedHome};
 use crate::goose::servers::Servers;
 use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
@@ -52,11 +54,15 @@ pub(super) struct GooseSettings {
     pub(super) launch: LaunchSettings,
     /// The tool servers that sessions get.
     pub(super) servers: Servers,
-    /// What a session's home starts from.
+    /// Whose home new sessions work in.
+    pub(super) home: HomeKind,
+    /// The one that goose shares with its user, if the variables tell where that is.
+    pub(super) shared_home: Option<SharedHome>,
+    /// What a session's own home starts from; with the shared one the folder of its configuration.
     pub(super) config_dir: Option<PathBuf>,
-    /// Where goose writes its log; `None`: in the session's home.
+    /// Where goose writes its log; `None`: where it does so by itself.
     pub(super) log_dir: Option<PathBuf>,
-    /// Where the sessions' homes are.
+    /// Where the sessions' homes are, or what they have beside the shared one.
     pub(super) homes: PathBuf,
     /// Where the folders of sessions without a `cwd` are.
     pub(super) workspaces: PathBuf,
@@ -84,6 +90,8 @@ struct Shared {
     versions: Mutex<HashMap<ProgramStamp, Version>>,
     listing: ListingCache,
     proxies: Proxies,
+    /// To start a goose that is to delete something.
+    deleting: Semaphore,
 }
 
 impl GooseLauncher {
@@ -91,7 +99,9 @@ impl GooseLauncher {
         let (versions, listing) = (Mutex::default(), ListingCache::default());
         let environment = settings.launch.inherited.iter().chain(&settings.launch.last).cloned().collect();
         let proxies = Proxies::new(environment, tasks.clone());
-        Self { shared: Arc::new(Shared { settings, spawner, tasks, versions, listing, proxies }) }
+        let deleting = Semaphore::new(shared_home::DELETING);
+        let shared = Shared { settings, spawner, tasks, versions, listing, proxies, deleting };
+        Self { shared: Arc::new(shared) }
     }
 
     async fn launch(
@@ -104,15 +114,18 @@ impl GooseLauncher {
     ) -> Result<LaunchedAgent, LaunchError> {
         let settings = &self.shared.settings;
         let (program, version) = self.find().await?;
-        let home = settings.homes.join(session.to_string());
-        let mut launch = settings.launch.launch(&spec, &home).map_err(|error| failed(error.to_string()))?;
+        let places = match &resume {
+            Some(_) => self.kept_places(session).await?,
+            None => self.new_places(session)?,
+        };
+        let mut launch = settings.launch.launch(&spec, &places).map_err(|error| failed(error.to_string()))?;
         refuse_without(launch.ruled_out(&spec.require_extensions))?;
         let earlier = resume.as_ref().map(|resume| resume.extensions.as_slice());
-        let cwd = self.prepare(session, &spec, earlier, home.clone(), &mut launch).await?;
+        let cwd = self.prepare(session, &spec, earlier, &places, &mut launch).await?;
         let mut servers = self.servers_for(&spec, &mut launch).await?;
         let belonging = Belonging::new(&launch.builtins, &launch.switched_off, earlier);
         let belonging = belonging.with_servers(&servers.names(), &servers.left_out());
-        let guard = Arc::new(Guard { home, belonging, tasks: self.shared.tasks.clone() });
+        let guard = Arc::new(Guard { places, belonging, tasks: self.shared.tasks.clone() });
         guard.check_memory().await.map_err(|Unfit(reason)| failed(reason))?;
         let process = ProcessSpec {
             program,
@@ -122,22 +135,16 @@ impl GooseLauncher {
         };
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
-        let hearing = self.hearing(session, &guard.home, &redactor, &events);
+        let hearing = self.hearing(session, &guard.places, &redactor, &events);
         let (mut agent, stderr) = self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?;
         agent.keep(servers.proxy.take());
         let GooseAgent { connection, control, .. } = &agent;
         let waiting = Waiting::for_what("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            waiting.now("goose has not answered session/new");
-            let (origin, session) = match &resume {
-                None => (Origin::New, connection.new_session(&cwd, &servers.servers).await?),
-                Some(Resume { token: ResumeToken(kept), .. }) => {
-                    waiting.now("goose has not answered session/load");
-                    let loaded = connection.load_session(kept, &cwd, &servers.to_load()).await?;
-                    (Origin::Loaded, loaded)
-                }
-            };
+            let (origin, session) = self
+                .open_session(connection, &cwd, &servers, resume.as_ref(), &guard.places, &waiting)
+                .await?;
             let session = servers.without_left_out(hearing.complete(connection, session).await);
             waiting.now("goose has not taken the session's settings");
             let started = Started { launch: &launch, provider: settings.launch.own_provider(), origin };
@@ -151,14 +158,18 @@ impl GooseLauncher {
                 Ok(Ok(ready)) => Ok(ready),
                 Ok(Err(error)) => Err(self.start_failure(error, &redactor, control, &stderr).await),
                 Err(_) => {
-                    Err(self.timed_out(waiting.for_now(), &guard.home, &servers.servers, control).await)
+                    Err(self.timed_out(waiting.for_now(), &guard.places, &servers.servers, control).await)
                 }
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),
         };
         let checked = ready.and_then(|(about, settled, removed)| {
             let removed = removed.map_err(|Unfit(reason)| failed(reason))?;
-            let Settled { session: new, default_effort, notices } = settled;
+            let Settled { session: mut new, default_effort, notices } = settled;
+            // In the shared home goose starts what is switched off here before it can be told to unload it.
+            if let Some(found) = &mut new.extensions {
+                found.retain(|extension| !guard.belonging.is_off(&extension.name));
+            }
             let checked = launch::check(spec.mode, new.mode, new.config_options, new.extensions);
             let mut checked = checked.map_err(|mismatch| match mismatch {
                 Mismatch::ProviderNotConfigured => {
@@ -168,11 +179,7 @@ impl GooseLauncher {
             })?;
             checked.extensions.retain(|extension| !extension.loaded || guard.belonging.has(&extension.name));
             checked.notices.extend(notices.into_iter().chain(servers.notices()));
-            checked.notices.extend(removed.iter().map(|name| belonging::removed(name)));
-            if resume.is_none() {
-                checked.notices.extend(launch::out_of_place(&checked.extensions));
-                checked.notices.extend(guard.belonging.warnings(spec.mode));
-            }
+            checked.notices.extend(guard.notices(&removed, &checked.extensions, spec.mode, resume.is_none()));
             hearing.warn_of(&checked.extensions);
             refuse_without(launch::missing(&spec.require_extensions, &checked.extensions))?;
             let session = connection.session().ok_or_else(|| failed("goose did not name its session"))?;
@@ -248,6 +255,27 @@ impl GooseLauncher {
             ),
             stderr,
         ))
+    }
+
+    /// Has goose make the session, or load the one that is gone on with.
+    async fn open_session(
+        &self,
+        connection: &Connection,
+        cwd: &Path,
+        servers: &SessionServers,
+        resume: Option<&Resume>,
+        places: &Places,
+        waiting: &Waiting,
+    ) -> Result<(Origin, NewSession), NotReady> {
+        let Some(Resume { token: ResumeToken(kept), .. }) = resume else {
+            waiting.now("goose has not answered session/new");
+            let made = connection.new_session(cwd, &servers.servers).await?;
+            self.note_made(connection, places).await?;
+            return Ok((Origin::New, made));
+        };
+        self.check_still_ours(connection, places, kept).await?;
+        waiting.now("goose has not answered session/load");
+        Ok((Origin::Loaded, connection.load_session(kept, cwd, &servers.to_load()).await?))
     }
 
     async fn start_failure(

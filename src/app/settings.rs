@@ -10,6 +10,7 @@ use crate::config::{self, Config, OwnConfiguration};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::launch::{LaunchSettings, OwnSettings};
+use crate::goose::places::HomeKind;
 use crate::goose::tools::GooseTools;
 use crate::http::forwarded::{ProxyHeaders, TrustedProxies};
 use crate::http::prompt::PromptLimits;
@@ -19,6 +20,7 @@ use crate::session::permission::PermissionSettings;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, SessionSettings};
 use crate::shutdown::Tasks;
+use crate::traces::{ExporterSettings, Sampling, TraceSettings};
 
 pub(super) fn launcher(
     config: &Config,
@@ -29,8 +31,9 @@ pub(super) fn launcher(
     let mut inherited = config.agent_environment();
     let mut last: Vec<(String, String)> =
         config.goose.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+    let is_shared = config.goose.home == HomeKind::Shared;
     // goose's own files may name another provider than the built-in model.
-    let config_dir = config.goose.config_dir.clone().filter(|_| model.is_none());
+    let config_dir = config.goose.config_dir.clone().filter(|_| model.is_none() || is_shared);
     if let Some(model) = model {
         inherited.retain(|(name, _)| !is_secret(name));
         last.extend(model.environment());
@@ -39,9 +42,12 @@ pub(super) fn launcher(
         inherited.iter().chain(&last).filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone());
     let homes = inherited.iter().filter(|(name, _)| name == "HOME").map(|(_, value)| value.clone());
     let dir = &config.storage.dir;
+    let shared_home = config.shared_home();
+    let folders = shared_home.iter().flat_map(|home| [&home.configuration, &home.logs]);
+    let folders = folders.map(|folder| folder.to_string_lossy().into_owned());
     let redactor = Redactor::new(
         secrets.collect::<Vec<_>>(),
-        homes.chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
+        homes.chain(folders).chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
     );
     let finder = config.clone();
     let settings = GooseSettings {
@@ -54,6 +60,8 @@ pub(super) fn launcher(
             own: own_settings(config),
         },
         servers: config.mcp.servers(),
+        home: config.goose.home,
+        shared_home,
         config_dir,
         log_dir: config.goose.log_dir.clone(),
         homes: dir.join("homes"),
@@ -136,6 +144,22 @@ fn permission_settings(config: &Config) -> PermissionSettings {
         grants: config.limits.permission_grants,
         tools: Arc::new(GooseTools),
     }
+}
+
+pub(super) fn trace_settings(config: &Config) -> Option<TraceSettings> {
+    let traces = &config.traces;
+    let headers = traces.headers.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    Some(TraceSettings {
+        exporter: ExporterSettings {
+            endpoint: traces.endpoint.clone()?,
+            headers: headers.collect(),
+            timeout: traces.timeout,
+            service_name: traces.service_name.clone(),
+        },
+        sampling: Sampling { ratio: traces.sample_ratio, caller_decides: traces.caller_decides },
+        content: traces.content,
+        queue_spans: traces.queue_spans,
+    })
 }
 
 pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSettings {

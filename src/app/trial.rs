@@ -6,15 +6,22 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::launcher::{GooseLauncher, make_private_folder};
-use super::{StartError, launcher, spawner};
+use super::{StartError, launcher, spawner, tenancy};
 use crate::config::Config;
 use crate::goose::version::Version;
+use crate::http::auth;
 use crate::session::agent::{AgentFacts, AgentLauncher, LaunchError, LaunchSpec, LaunchedAgent};
 use crate::session::id::SessionId;
 use crate::shutdown::Tasks;
 
-/// Starts a goose as a session would get it, in a home of its own, and ends it again: what `gander check` shows.
+/// Starts a goose as a session would get it, and ends it again: what `gander check` shows. What is left of it, in the
+/// shared home too, is removed.
 pub async fn try_goose(config: &Config, tasks: &Tasks) -> Result<Trial, StartError> {
+    if let Some(file) = &config.auth.tokens_file
+        && config.auth.required
+    {
+        auth::Callers::of_file(file.clone(), tenancy(config))?;
+    }
     let dir = config.storage.dir.join(format!("check-{}", std::process::id()));
     let mut config = config.clone();
     config.storage.dir.clone_from(&dir);
@@ -47,17 +54,26 @@ async fn try_session(launcher: &GooseLauncher, config: &Config) -> Result<AgentF
         ..LaunchSpec::new(config.goose.mode)
     };
     let (events, mut said) = mpsc::channel(1);
-    let start =
-        AgentLauncher::launch(launcher, SessionId::new(), spec, None, events, CancellationToken::new());
+    let session = SessionId::new();
+    let start = AgentLauncher::launch(launcher, session, spec, None, events, CancellationToken::new());
     tokio::pin!(start);
     // What it says has to be taken for it to go on.
-    let LaunchedAgent { agent, facts, .. } = loop {
+    let started = loop {
         tokio::select! {
-            started = &mut start => break started?,
+            started = &mut start => break started,
             Some(_) = said.recv() => {}
         }
     };
     said.close();
-    agent.end(config.goose.end_grace).await;
-    Ok(facts)
+    let facts = match started {
+        Ok(LaunchedAgent { agent, facts, .. }) => {
+            agent.end(config.goose.end_grace).await;
+            Ok(facts)
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = launcher.discard(session).await {
+        tracing::warn!(%error, "a session made for a check is left");
+    }
+    facts
 }

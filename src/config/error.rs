@@ -150,6 +150,29 @@ pub enum Problem {
         /// The address.
         found: String,
     },
+    /// Not an address of a collector.
+    #[error("{found:?} is not an address for traces, such as http://127.0.0.1:4318/v1/traces")]
+    NotAnEndpoint {
+        /// The address.
+        found: String,
+    },
+    /// Not a header. Its value is a secret.
+    #[error("not a header that can be sent: a name, and a value of one line")]
+    NotAHeader,
+    /// A file that the key names.
+    #[error("{found:?} cannot be read: {}", one_line(detail))]
+    UnreadableFile {
+        /// The file.
+        found: String,
+        /// What the system said.
+        detail: String,
+    },
+    /// Not a share.
+    #[error("expected a number from 0 to 1, found {found}")]
+    NotARatio {
+        /// The number.
+        found: String,
+    },
     /// Neither an address nor a range.
     #[error("{found:?} is not an IP address or a range of them, such as 10.0.0.0/8")]
     NotAnIpRange {
@@ -193,10 +216,13 @@ pub enum Problem {
     SchedulerIsOff,
     /// gander decides where a session's goose keeps its files.
     #[error(
-        "may not be set, since every session has a goose home of its own below storage.dir; \
-         goose.config_dir says what it starts from"
+        "may not be set: goose.home says where goose keeps what is its own, below storage.dir (\"session\") or where \
+         its user has it (\"shared\")"
     )]
     PathRoot,
+    /// The shared home has a configuration already.
+    #[error("may not be set with goose.home = \"shared\": goose's own configuration counts there")]
+    SharedHomeHasItsOwn,
     /// Shell lines would mean something else than the permission rules read in them.
     #[error("may only be bash: the permission rules read shell lines as bash does")]
     OtherShell,

@@ -15,6 +15,7 @@ use super::secret::Secret;
 use super::server::check_positive;
 use super::storage::absolute;
 use crate::goose::catalogue;
+use crate::goose::places::{HomeKind, SharedHome};
 use crate::session::agent::Mode;
 
 /// `[goose]`.
@@ -34,6 +35,9 @@ pub struct GooseSettings {
     pub extra_extensions: Vec<String>,
     /// Whether goose runs scheduled recipes, and has the extension for them.
     pub scheduler: bool,
+    /// Whose home sessions work in.
+    #[serde(deserialize_with = "parse::word")]
+    pub home: HomeKind,
     /// The mode of a session whose caller names none.
     #[serde(deserialize_with = "parse::word")]
     pub mode: Mode,
@@ -60,7 +64,7 @@ pub struct GooseSettings {
     #[serde(deserialize_with = "parse::list")]
     pub caller_env: Vec<String>,
     /// The folder that a session's goose configuration starts from, absolute once loaded; `None` starts it
-    /// empty.
+    /// empty. In the shared home the folder of goose's own.
     #[serde(deserialize_with = "parse::optional_path")]
     pub config_dir: Option<PathBuf>,
     /// Where goose writes its log, absolute once loaded; `None`: where it does so by itself.
@@ -104,6 +108,14 @@ impl GooseSettings {
             self.log_dir = Some(absolute("goose.log_dir", folder)?);
         }
         self.config_dir = match &self.config_dir {
+            Some(_) if self.home == HomeKind::Shared => {
+                return Err(Violation::new("goose.config_dir", Problem::SharedHomeHasItsOwn));
+            }
+            None if self.home == HomeKind::Shared => {
+                let home = self.shared_home(environment);
+                let problem = Problem::NoDefaultFolder { variable: "XDG_CONFIG_HOME" };
+                Some(home.ok_or_else(|| Violation::new("goose.home", problem))?.configuration)
+            }
             Some(folder) => Some(absolute("goose.config_dir", folder)?),
             None => environment
                 .xdg_folder("XDG_CONFIG_HOME", ".config")
@@ -144,6 +156,14 @@ impl GooseSettings {
                 Err(Violation::new(key, Problem::UnknownExtension { name: name.clone(), nearest }))
             }
         }
+    }
+
+    /// The home that goose shares with its user, as goose finds it by its variables; `None`: they do not tell.
+    pub(super) fn shared_home(&self, environment: &Environment) -> Option<SharedHome> {
+        SharedHome::find(|name| match self.env.get(name) {
+            Some(value) => Some(value.expose().to_owned()),
+            None => environment.get(name)?.to_str().map(ToOwned::to_owned),
+        })
     }
 
     /// What goose's own configuration file says of provider and model. An unusable file says nothing.

@@ -64,6 +64,31 @@ fn the_defaults_are_whole_and_what_the_contract_says() {
 }
 
 #[test]
+fn the_shared_home_is_found_as_goose_finds_it() {
+    let shared = |variables: &[(&str, &str)]| {
+        let variables: Vec<_> = [("GANDER_GOOSE__HOME", "shared")].iter().chain(variables).copied().collect();
+        with_variables(&variables).map(|config| {
+            assert_eq!(config.goose.config_dir, Some(config.shared_home_in_use().unwrap().configuration));
+            config.goose.config_dir.unwrap()
+        })
+    };
+    for (variables, folder) in [
+        (&[][..], "/nowhere/home/.config/goose"),
+        (&[("GOOSE_PATH_ROOT", "/nowhere/root")], "/nowhere/root/config"),
+        (&[("XDG_CONFIG_HOME", "/nowhere/c")], "/nowhere/c/goose"),
+        (
+            &[("XDG_CONFIG_HOME", "/nowhere/c"), ("GANDER_GOOSE__ENV__XDG_CONFIG_HOME", "/nowhere/e")],
+            "/nowhere/e/goose",
+        ),
+    ] {
+        assert_eq!(shared(variables).unwrap(), Path::new(folder), "{variables:?}");
+    }
+    let error = shared(&[("HOME", "relative"), ("GANDER_STORAGE__DIR", "/nowhere/s")]).unwrap_err();
+    assert!(error.starts_with("goose.home: has no default here"), "{error}");
+    assert_eq!(with_variables(&[]).unwrap().shared_home_in_use(), None);
+}
+
+#[test]
 fn tool_servers_are_read_from_tables_and_from_a_variable_and_not_shown() {
     let text = "[mcp]\nallow_caller = { hosts = \"a.example, 127.0.0.1:9000\" }\n\
         [[mcp.servers]]\nname = \"My Files\"\ncommand = \"/bin/files\"\nargs = [\"-v\"]\nenv = { TOKEN = \"hush\", N = 1 }\n\

@@ -48,8 +48,14 @@ impl Belonging {
     /// Whether an extension may be there.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        let key = loaded_key(name);
-        !self.switched_off.contains(&key) && self.known.as_ref().is_none_or(|known| known.contains(&key))
+        let is_known = |known: &BTreeSet<String>| known.contains(&loaded_key(name));
+        !self.is_off(name) && self.known.as_ref().is_none_or(is_known)
+    }
+
+    /// Whether an extension is switched off.
+    #[must_use]
+    pub fn is_off(&self, name: &str) -> bool {
+        self.switched_off.contains(&loaded_key(name))
     }
 
     /// Which of the loaded extensions are not to be there.

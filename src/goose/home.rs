@@ -145,6 +145,20 @@ pub fn prepare(
     write_file(&target.join(CONFIGURATION), &mut text.as_bytes()).map(drop)
 }
 
+/// Looks whether goose would read the configuration file in a folder, and not skip it. None is as good as an empty one.
+///
+/// # Errors
+/// When it cannot be read, and when it is malformed.
+pub fn check_configuration(folder: &Path) -> Result<(), HomeError> {
+    let path = configuration_in(folder);
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text.map_err(io_error("read", &path))?,
+    };
+    let checked = switch_off(&text, &BTreeSet::new());
+    checked.map(drop).map_err(|reason| HomeError::Malformed { path, reason })
+}
+
 /// Removes a home with all that goose put into it. One that is not there is as good as removed.
 ///
 /// # Errors

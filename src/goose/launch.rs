@@ -4,14 +4,13 @@
 //! everything on. So nothing is taken for granted: [`check`] looks at what a new session says of itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-
 use thiserror::Error;
 
 use super::catalogue::{find, key_of, same};
 use super::extensions::{DisabledByServer, ExtensionChoice, ExtensionLevel};
 use super::home;
 use super::outcome::without_addresses;
+use super::places::{HomeKind, Places};
 use crate::session::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, NoticeLevel};
 
 /// What the server's configuration says about every goose.
@@ -49,7 +48,8 @@ pub struct Launch {
     pub builtins: Vec<String>,
     /// Its whole environment.
     pub environment: BTreeMap<String, String>,
-    /// The extensions to switch off in its home's configuration, by their keys.
+    /// The extensions that are to be off, by their keys: in the configuration of a home of the session's own, else by
+    /// unloading them.
     pub switched_off: BTreeSet<String>,
     /// Whether it is started with a placeholder for a model: goose makes no session without one, and what is set up for
     /// another provider would be wrong. The provider's own is to be set.
@@ -60,8 +60,8 @@ pub struct Launch {
 const PLACEHOLDER_MODEL: &str = "default";
 
 impl LaunchSettings {
-    /// Puts the server's and the session's wishes together. `home` becomes goose's root folder.
-    pub fn launch(&self, spec: &LaunchSpec, home: &Path) -> Result<Launch, DisabledByServer> {
+    /// Puts the server's and the session's wishes together. goose is made to keep what is its own in `places`.
+    pub fn launch(&self, spec: &LaunchSpec, places: &Places) -> Result<Launch, DisabledByServer> {
         let session =
             ExtensionLevel { builtins: spec.builtins.clone(), disabled: spec.disabled_extensions.clone() };
         let ExtensionChoice { builtins, switched_off } =
@@ -75,13 +75,18 @@ impl LaunchSettings {
         }
         let mut environment: BTreeMap<String, String> = self.inherited.iter().cloned().collect();
         let mut set = |name: &str, value: &str| environment.insert(name.to_owned(), value.to_owned());
-        // A server has no keyring to ask, and its users have not agreed to telemetry.
-        set("GOOSE_DISABLE_KEYRING", "1");
+        if places.kind() == HomeKind::Session {
+            // A server has no keyring to ask. The user's own goose may keep its keys there.
+            set("GOOSE_DISABLE_KEYRING", "1");
+        }
+        // Callers have not agreed to telemetry.
         set("GOOSE_TELEMETRY_ENABLED", "false");
-        set("GOOSE_PATH_ROOT", &home.to_string_lossy());
+        for (name, value) in places.variables() {
+            set(&name, &value);
+        }
         // The permission rules read shell lines as bash does (measured: goose runs `$GOOSE_SHELL -c <line>`).
         set("GOOSE_SHELL", "bash");
-        set("TMPDIR", &home::temporary_folder(home).to_string_lossy());
+        set("TMPDIR", &home::temporary_folder(places.root()).to_string_lossy());
         set("GOOSE_MODE", spec.mode.as_str());
         if let Some(provider) = &spec.provider {
             set("GOOSE_PROVIDER", provider);

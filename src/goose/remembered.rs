@@ -1,4 +1,4 @@
-//! goose's own memory of permissions: `config/permission.yaml` in a session's home.
+//! goose's own memory of permissions: `permission.yaml` in the folder of its configuration.
 //!
 //! Measured on goose 1.52 and 1.50: a tool named under `user.always_allow` runs unasked, `shell` with whatever command,
 //! in `approve` and in `smart_approve`. `approve` reads the file when goose starts, `smart_approve` with every prompt, so
@@ -6,13 +6,16 @@
 //! `smart_approve:` goose keeps what its model took for dangerous (`ask_before`), and never what it took for harmless.
 //! Hence no `always_allow` entry is goose's own, wherever it stands: somebody wrote it, perhaps the agent's own shell.
 
+use std::error::Error;
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde_yaml_ng::{Mapping, Value};
-use thiserror::Error;
+
+use super::places::{HomeKind, Places};
 
 /// goose's own is a few hundred bytes.
 const MAX_BYTES: u64 = 1 << 20;
@@ -20,30 +23,61 @@ const MAX_BYTES: u64 = 1 << 20;
 const NAMED_TOOLS: usize = 5;
 
 /// Why goose must not run on a home. Says what to do, and names no path of the host.
-#[derive(Debug, Error)]
-pub enum Remembers {
+#[derive(Debug)]
+pub struct Remembers {
+    /// Whose home it is.
+    home: HomeKind,
+    fault: Fault,
+}
+
+/// What is wrong with the file.
+#[derive(Debug)]
+enum Fault {
     /// Tools would run unasked.
-    #[error(
-        "always_allow in {FILE} names {}: goose would run that unasked. Empty the list, or delete the session",
-        .0.join(", ")
-    )]
     AlwaysAllow(Vec<String>),
     /// What goose would make of it is not known.
-    #[error("{FILE} is not what goose writes ({0}): repair or remove it, or delete the session")]
     Malformed(&'static str),
     /// It cannot be read.
-    #[error("{FILE} cannot be read ({0}): repair or remove it, or delete the session")]
     Unreadable(io::ErrorKind),
 }
 
-const FILE: &str = "config/permission.yaml in the session's goose home";
+impl fmt::Display for Remembers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, or_else) = match self.home {
+            HomeKind::Session => {
+                ("config/permission.yaml in the session's goose home", ", or delete the session")
+            }
+            HomeKind::Shared => ("permission.yaml in the home that goose shares with its user", ""),
+        };
+        let repair = "repair or remove it";
+        match &self.fault {
+            Fault::AlwaysAllow(tools) => {
+                let tools = tools.join(", ");
+                write!(
+                    f,
+                    "always_allow in {file} names {tools}: goose would run that unasked. Empty the list{or_else}"
+                )
+            }
+            Fault::Malformed(what) => {
+                write!(f, "{file} is not what goose writes ({what}): {repair}{or_else}")
+            }
+            Fault::Unreadable(why) => write!(f, "{file} cannot be read ({why}): {repair}{or_else}"),
+        }
+    }
+}
 
-/// Looks whether goose, run on the home `root`, would run something unasked since it remembers that it may.
+impl Error for Remembers {}
+
+/// Looks whether goose, run there, would run something unasked since it remembers that it may.
 ///
 /// # Errors
 /// When it would, and when that cannot be told.
-pub fn check(root: &Path) -> Result<(), Remembers> {
-    let path = super::home::configuration_folder(root).join(super::home::PERMISSIONS);
+pub fn check(places: &Places) -> Result<(), Remembers> {
+    let checked = check_file(&places.configuration().join(super::home::PERMISSIONS));
+    checked.map_err(|fault| Remembers { home: places.kind(), fault })
+}
+
+fn check_file(path: &Path) -> Result<(), Fault> {
     // Opening a pipe would wait for its writer.
     let file = OpenOptions::new().read(true).custom_flags(NON_BLOCKING).open(path);
     let file = match file {
@@ -51,12 +85,12 @@ pub fn check(root: &Path) -> Result<(), Remembers> {
         file => file.map_err(unreadable)?,
     };
     if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(Remembers::Malformed("it is no file"));
+        return Err(Fault::Malformed("it is no file"));
     }
     let mut text = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(Remembers::Malformed("it is too large"));
+        return Err(Fault::Malformed("it is too large"));
     }
     check_text(&text)
 }
@@ -64,12 +98,12 @@ pub fn check(root: &Path) -> Result<(), Remembers> {
 const NON_BLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn unreadable(error: io::Error) -> Remembers {
-    Remembers::Unreadable(error.kind())
+fn unreadable(error: io::Error) -> Fault {
+    Fault::Unreadable(error.kind())
 }
 
-fn check_text(text: &[u8]) -> Result<(), Remembers> {
-    let no_yaml = |_| Remembers::Malformed("no YAML");
+fn check_text(text: &[u8]) -> Result<(), Fault> {
+    let no_yaml = |_| Fault::Malformed("no YAML");
     let mut whole: Value = serde_yaml_ng::from_slice(text).map_err(no_yaml)?;
     whole.apply_merge().map_err(no_yaml)?;
     let mut allowed = Vec::new();
@@ -78,7 +112,7 @@ fn check_text(text: &[u8]) -> Result<(), Remembers> {
         for tool in match lists.get("always_allow") {
             None | Some(Value::Null) => continue,
             Some(Value::Sequence(tools)) => tools,
-            Some(_) => return Err(Remembers::Malformed("always_allow is no list")),
+            Some(_) => return Err(Fault::Malformed("always_allow is no list")),
         } {
             allowed.push(
                 tool.as_str().map_or_else(|| "something that is no text".into(), |tool| format!("{tool:?}")),
@@ -93,16 +127,16 @@ fn check_text(text: &[u8]) -> Result<(), Remembers> {
     if more > 0 {
         allowed.push(format!("{more} more"));
     }
-    Err(Remembers::AlwaysAllow(allowed))
+    Err(Fault::AlwaysAllow(allowed))
 }
 
 /// Nothing at all is an empty mapping.
-fn mapping(value: &Value) -> Result<&Mapping, Remembers> {
+fn mapping(value: &Value) -> Result<&Mapping, Fault> {
     static EMPTY: std::sync::LazyLock<Mapping> = std::sync::LazyLock::new(Mapping::new);
     match value {
         Value::Mapping(mapping) => Ok(mapping),
         Value::Null => Ok(&EMPTY),
-        _ => Err(Remembers::Malformed("it has something else where lists of tools belong")),
+        _ => Err(Fault::Malformed("it has something else where lists of tools belong")),
     }
 }
 
@@ -113,7 +147,8 @@ mod tests {
     use super::*;
 
     fn said(text: &str) -> String {
-        check_text(text.as_bytes()).map_or_else(|error| error.to_string(), |()| "fine".into())
+        let told = |fault| Remembers { home: HomeKind::Session, fault }.to_string();
+        check_text(text.as_bytes()).map_or_else(told, |()| "fine".into())
     }
 
     #[test]
@@ -163,22 +198,23 @@ mod tests {
         ] {
             assert!(said(text).contains("is not what goose writes"), "{text}: {}", said(text));
         }
-        assert!(matches!(check_text(b"user: \xff"), Err(Remembers::Malformed(_))));
+        assert!(matches!(check_text(b"user: \xff"), Err(Fault::Malformed(_))));
     }
 
     #[test]
     fn only_a_file_of_a_fair_size_is_read() {
         let home = tempfile::tempdir().unwrap();
-        assert!(check(home.path()).is_ok(), "no file is an empty one");
+        let check = || check(&Places::own(home.path())).map_err(|error| error.fault);
+        assert!(check().is_ok(), "no file is an empty one");
         let path = home.path().join("config/permission.yaml");
         fs::create_dir_all(&path).unwrap();
-        assert!(matches!(check(home.path()), Err(Remembers::Malformed(_))));
+        assert!(matches!(check(), Err(Fault::Malformed(_))));
         fs::remove_dir(&path).unwrap();
         fs::write(&path, "# \n".repeat(400_000)).unwrap();
-        assert!(matches!(check(home.path()), Err(Remembers::Malformed(_))));
+        assert!(matches!(check(), Err(Fault::Malformed(_))));
         fs::remove_file(&path).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
             .unwrap();
-        assert!(matches!(check(home.path()), Err(Remembers::Malformed(_))), "a pipe is not waited for");
+        assert!(matches!(check(), Err(Fault::Malformed(_))), "a pipe is not waited for");
     }
 }

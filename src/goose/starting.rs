@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_yaml_ng::{Mapping, Value};
 
 use super::home;
+use super::places::Places;
 use super::servers::folded;
 use crate::session::agent::servers::{McpServer, McpTransport};
 
@@ -51,11 +52,11 @@ impl Program {
 }
 
 /// The names of the servers that goose may be waiting for: of the session's own, and of those that the configuration in
-/// its home switches on. `children` are the command lines of goose's child processes, the oldest first. Reads files.
+/// goose's home switches on. `children` are the command lines of goose's child processes, the oldest first. Reads files.
 #[must_use]
-pub fn silent_servers(home: &Path, servers: &[McpServer], children: &[Vec<String>]) -> Vec<String> {
+pub fn silent_servers(places: &Places, servers: &[McpServer], children: &[Vec<String>]) -> Vec<String> {
     let mut expected: Vec<Expected> = servers.iter().map(of_session).collect();
-    let own = fs::read(home::configuration_in(&home::configuration_folder(home))).unwrap_or_default();
+    let own = fs::read(home::configuration_in(&places.configuration())).unwrap_or_default();
     for server in of_configuration(&own) {
         if !expected.iter().any(|other| other.name == server.name) {
             expected.push(server);
@@ -64,7 +65,7 @@ pub fn silent_servers(home: &Path, servers: &[McpServer], children: &[Vec<String
     if expected.is_empty() {
         return Vec::new();
     }
-    let log = newest_log(&home::logs(home)).and_then(|path| end_of(&path).ok()).unwrap_or_default();
+    let log = newest_log(&places.logs()).and_then(|path| end_of(&path).ok()).unwrap_or_default();
     silent(&expected, &failed_in(&log), children)
 }
 
@@ -253,6 +254,6 @@ no JSON
         let older = SystemTime::now() - std::time::Duration::from_mins(1);
         File::options().write(true).open(day.join("old.log")).unwrap().set_modified(older).unwrap();
         fs::write(day.join("new.log"), line("one")).unwrap();
-        assert_eq!(silent_servers(home.path(), &[], &[]), ["two"]);
+        assert_eq!(silent_servers(&Places::own(home.path()), &[], &[]), ["two"]);
     }
 }

@@ -41,6 +41,15 @@ use crate::shutdown::Tasks;
 /// How often a tokens file is looked at while nobody calls, so that streams of a removed token end.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
+/// How many callers there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenancy {
+    /// Any number: their sessions have nothing in common.
+    Several,
+    /// One: what sessions keep is shared by all.
+    One,
+}
+
 /// The SHA-256 of a token.
 pub type TokenHash = [u8; 32];
 
@@ -204,6 +213,7 @@ enum Source {
 #[derive(Debug)]
 struct TokensFile {
     path: PathBuf,
+    tenancy: Tenancy,
     /// How the file was when it was last read. A standard mutex, held while the file is looked at and, after a change,
     /// read: two calls at once must not apply an older reading over a newer one.
     seen: Mutex<FileMark>,
@@ -225,9 +235,16 @@ impl Callers {
     }
 
     /// The callers of a tokens file, which is read again when it changes.
-    pub fn of_file(path: PathBuf) -> Result<Self, TokensError> {
+    ///
+    /// # Errors
+    /// When the file cannot be used, and when it has more callers than may be.
+    pub fn of_file(path: PathBuf, tenancy: Tenancy) -> Result<Self, TokensError> {
         let (mark, set) = tokens::read(&path)?;
-        let file = TokensFile { path, seen: Mutex::new(mark) };
+        // Every token has a name of its own.
+        if tenancy == Tenancy::One && set.len() > 1 {
+            return Err(TokensError::SeveralCallers { path, callers: set.len() });
+        }
+        let file = TokensFile { path, tenancy, seen: Mutex::new(mark) };
         Ok(Self::of(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: Some(file) }))
     }
 
@@ -312,8 +329,17 @@ impl Callers {
         // One line per state of the file, not one per call.
         let first_look = !now.same_state(&seen);
         match tokens::read(&file.path) {
-            Ok((mark, set)) => {
+            Ok((mark, mut set)) => {
                 *seen = mark;
+                if file.tenancy == Tenancy::One && set.len() > 1 {
+                    // The one that was let in stays, unless the file no longer has it. The new ones stay outside.
+                    let error = TokensError::SeveralCallers { path: file.path.clone(), callers: set.len() };
+                    let before = valid.borrow().clone();
+                    set.retain(|hash, entry| before.get(hash).is_some_and(|known| known.name == entry.name));
+                    if first_look {
+                        tracing::error!(%error, "callers that are new in the tokens file are not let in");
+                    }
+                }
                 if **valid.borrow() != set {
                     tracing::info!(tokens = set.len(), "the tokens file has changed");
                     valid.send_replace(Arc::new(set));

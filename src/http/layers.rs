@@ -1,31 +1,32 @@
 //! What all requests have in common, from the outside in: a request id and a log line, a net under panics, the gate,
 //! the body limit, and remembered answers.
 
+mod record;
+
 use std::any::Any;
-use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 use uuid::Uuid;
 
+use self::record::Records;
 use super::auth::Callers;
-use super::forwarded::{Peer, TrustedProxies};
+use super::forwarded::Peer;
 use super::gate::{self, Gate};
 use super::idempotency::{self, Memory, Recheck, RememberedAnswers, StreamAgain};
 use super::problem::{Code, Problem};
 use super::{HttpSettings, request};
 use crate::metrics::Metrics;
-use crate::session::audit::AskedBy;
 use crate::shutdown::Tasks;
+use crate::traces::Tracer;
 
 /// The header that carries a request's id both ways.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -40,6 +41,7 @@ pub(super) struct Shared {
     pub(super) answers: Arc<dyn RememberedAnswers>,
     pub(super) tasks: Tasks,
     pub(super) metrics: Metrics,
+    pub(super) tracer: Tracer,
     /// Whether a caller may have the answer to a repeated request.
     pub(super) recheck: Recheck,
     /// Answers a repeated request whose first answer was an event stream.
@@ -51,10 +53,10 @@ pub(super) fn apply<S>(routes: Router<S>, shared: Shared) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
 {
-    let Shared { settings, callers, answers, tasks, metrics, recheck, stream_again } = shared;
+    let Shared { settings, callers, answers, tasks, metrics, tracer, recheck, stream_again } = shared;
     let (body_bytes, kept_bytes) = (settings.body_bytes, settings.kept_answer_bytes);
     let memory = Memory::new(answers, tasks, (body_bytes, kept_bytes), recheck, stream_again);
-    let seen = Seen { metrics, proxies: settings.trusted_proxies.clone().into() };
+    let records = Records { metrics, tracer, proxies: settings.trusted_proxies.clone().into() };
     let gate = Gate { settings, callers };
     // The layer added last is the outermost.
     routes
@@ -65,7 +67,7 @@ where
         .layer(middleware::from_fn_with_state(body_bytes, refuse_announced_body))
         .layer(middleware::from_fn_with_state(gate, gate::admit))
         .layer(middleware::from_fn(survive_panic))
-        .layer(middleware::from_fn_with_state(seen, observe))
+        .layer(middleware::from_fn_with_state(records, observe))
 }
 
 async fn not_found() -> Problem {
@@ -106,26 +108,18 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// What it takes to tell about requests. Cheap to clone.
-#[derive(Clone)]
-struct Seen {
-    metrics: Metrics,
-    proxies: Arc<TrustedProxies>,
-}
-
 /// Finds out who sends the request, gives it its id, in the answer and in every log line, and logs one line about it.
-async fn observe(State(seen): State<Seen>, mut request: Request, next: Next) -> Response {
+async fn observe(State(records): State<Records>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let id_text = id.to_str().unwrap_or("");
     // HTTP/2 knows no such header: there one stream ends without the others.
     let closes_after_refusal = request.version() <= Version::HTTP_11;
-    let span = tracing::info_span!("request", request_id = id_text);
-    request.extensions_mut().insert(AskedBy { id: id_text.into(), traceparent: None });
     let peer = request.extensions().get::<Peer>().copied();
-    let client = seen.proxies.client(peer, request.headers());
-    let mut line = LogLine::new(&request, client.address, span.clone(), seen.metrics);
+    let client = records.proxies.client(peer, request.headers());
+    let mut record = records.begin(id_text, &request, &client);
     request.extensions_mut().insert(client);
-    let mut response = next.run(request).instrument(span).await;
+    request.extensions_mut().insert(record.asked_by());
+    let mut response = next.run(request).instrument(record.span.clone()).await;
     let problem = response.extensions_mut().remove::<Problem>();
     if let Some(problem) = &problem {
         // The problem was written before anybody could know the id.
@@ -137,7 +131,7 @@ async fn observe(State(seen): State<Seen>, mut request: Request, next: Next) -> 
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
     }
-    line.answered(response.status(), problem);
+    record.answered(response.status(), problem);
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }
@@ -151,56 +145,6 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
         // A UUID is visible ASCII, so this does not fail.
         HeaderValue::try_from(Uuid::now_v7().to_string()).unwrap_or(HeaderValue::from_static("unknown"))
     })
-}
-
-/// Logs and counts a request when dropped: also when its caller left before the answer. Never the query: it may hold a ticket.
-struct LogLine {
-    span: Span,
-    method: Method,
-    /// The route's pattern: without ids, so that lines of one kind are alike, and nothing a caller made up.
-    path: Option<MatchedPath>,
-    /// Who sent it, past the trusted proxies.
-    client: Option<IpAddr>,
-    started: Instant,
-    status: Option<StatusCode>,
-    problem: Option<Problem>,
-    metrics: Metrics,
-}
-
-impl LogLine {
-    fn new(request: &Request, client: Option<IpAddr>, span: Span, metrics: Metrics) -> Self {
-        let path = request.extensions().get::<MatchedPath>().cloned();
-        let method = request.method().clone();
-        Self { span, method, path, client, started: Instant::now(), status: None, problem: None, metrics }
-    }
-
-    fn answered(&mut self, status: StatusCode, problem: Option<Problem>) {
-        self.status = Some(status);
-        self.problem = problem;
-    }
-}
-
-impl Drop for LogLine {
-    fn drop(&mut self) {
-        let _in_span = self.span.enter();
-        let method = self.method.as_str();
-        let path = self.path.as_ref().map_or("(no such path)", MatchedPath::as_str);
-        let after = self.started.elapsed();
-        self.metrics.answered(method, path, self.status.map(|status| status.as_u16()), after);
-        // Tenths are fine enough, and a binary fraction's digits would only make the line long.
-        let ms = (after.as_secs_f64() * 10_000.0).round() / 10.0;
-        let client = self.client.map(tracing::field::display);
-        let code = self.problem.as_ref().map(|problem| problem.code().as_str());
-        let Some(status) = self.status.map(|status| status.as_u16()) else {
-            tracing::info!(method, path, client, ms, "the caller left before the answer");
-            return;
-        };
-        if let Some(cause) = self.problem.as_ref().and_then(Problem::cause) {
-            tracing::error!(method, path, client, status, ms, code, cause, "answered");
-        } else {
-            tracing::info!(method, path, client, status, ms, code, "answered");
-        }
-    }
 }
 
 #[cfg(test)]

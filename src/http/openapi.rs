@@ -1,6 +1,7 @@
 //! The OpenAPI document, gathered from the handlers' own descriptions.
 
 mod events;
+mod examples;
 mod links;
 
 use std::sync::{Arc, OnceLock};
@@ -15,21 +16,23 @@ use utoipa::openapi::{OpenApi as Document, RefOr};
 use utoipa::{Modify, OpenApi, ToResponse, ToSchema};
 
 use events::EventSchemas;
+use examples::Examples;
 use links::{EventStreams, Links, Servers};
 
 use super::Api;
 use super::problem::{Code, FieldError, Problem};
 use super::stream::{StreamCursor, StreamReset};
-use crate::session::agent::{NoticeLevel, Skill, SlashCommand};
+use crate::session::agent::{ExtensionStatus, NoticeLevel, Skill, SlashCommand};
 use crate::session::event::SessionChange;
+use crate::session::id::TurnId;
 use crate::session::permission::Permission;
 use crate::session::plan::Plan;
 use crate::session::snapshot::{SessionState, SessionUsage};
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::Turn;
 
-/// What the gateway says when it does not do what it was asked (RFC 9457). Problems have more members where the code
-/// is about something: `turn_id`, `permission`, `stderr_tail`, …
+/// What the gateway says when it does not do what it was asked (RFC 9457). Which members a problem has
+/// besides depends on its code; there may be more.
 #[derive(ToSchema)]
 #[schema(as = Problem)]
 #[expect(dead_code, reason = "only describes what `problem::Problem` writes")]
@@ -54,6 +57,24 @@ pub(super) struct ProblemSchema {
     /// When to try again, in seconds.
     #[schema(nullable = false)]
     retry_after_s: Option<u64>,
+    /// Of `turn-in-progress`: the turn that runs.
+    #[schema(nullable = false)]
+    turn_id: Option<TurnId>,
+    /// Of `permission-already-resolved`: the request with its outcome.
+    #[schema(nullable = false)]
+    permission: Option<Permission>,
+    /// Of `role-missing`: the role that it takes.
+    #[schema(nullable = false)]
+    role: Option<String>,
+    /// Of `extension-required` and `agent-start-timeout`: those that are missing, and why.
+    #[schema(nullable = false)]
+    extensions: Option<Vec<ExtensionStatus>>,
+    /// Of `agent-start-failed`: the end of what the agent wrote to its standard error.
+    #[schema(nullable = false)]
+    stderr_tail: Option<String>,
+    /// Of `agent-start-timeout`: what the agent did not answer.
+    #[schema(nullable = false)]
+    waiting_for: Option<String>,
 }
 
 /// The request was refused; `code` says why.
@@ -120,7 +141,7 @@ pub(super) struct Refused(ProblemSchema);
         responses(Refused)
     ),
     security(("token" = [])),
-    modifiers(&TokenScheme, &ProblemCodes, &OpenEnums, &OptionalBodies, &EventSchemas, &Servers, &Links, &EventStreams),
+    modifiers(&TokenScheme, &ProblemCodes, &InlineSchemas, &OpenEnums, &OptionalBodies, &EventSchemas, &Servers, &Links, &EventStreams, &Examples),
     tags(
         (name = "sessions", description = "Sessions: an agent each, with its plan and its messages."),
         (name = "turns", description = "Prompts, and what became of them."),
@@ -178,6 +199,36 @@ impl Modify for OpenEnums {
                 object.extensions.get_or_insert_default().merge(known);
             }
         }
+    }
+}
+
+/// Mends schemas that are written in place and described there, too: they come as "a text that is also an object", which
+/// nothing can be. The place's description is what counts.
+struct InlineSchemas;
+
+impl Modify for InlineSchemas {
+    fn modify(&self, document: &mut Document) {
+        let components = document.components.get_or_insert_default();
+        components.schemas.values_mut().for_each(mend_inline);
+    }
+}
+
+fn mend_inline(schema: &mut RefOr<Schema>) {
+    let RefOr::T(value) = schema else { return };
+    match value {
+        Schema::Object(object) => object.properties.values_mut().for_each(mend_inline),
+        Schema::OneOf(one_of) => one_of.items.iter_mut().for_each(mend_inline),
+        Schema::AllOf(all_of) => match all_of.items.as_mut_slice() {
+            [RefOr::T(Schema::Object(inline)), RefOr::T(Schema::Object(place))]
+                if inline.enum_values.is_some() && place.properties.is_empty() =>
+            {
+                let mut inline = std::mem::take(inline);
+                inline.description = place.description.take();
+                *value = Schema::Object(inline);
+            }
+            items => items.iter_mut().for_each(mend_inline),
+        },
+        _ => {}
     }
 }
 

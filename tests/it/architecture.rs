@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 /// What each module of the crate may name of the others. A module that is not listed here is an error.
 ///
 /// An entry is a module, or a path into it that is all that may be named.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("session", &["shutdown"]),
-    ("http", &["ip_range", "metrics", "session", "shutdown"]),
+    ("http", &["ip_range", "metrics", "session", "shutdown", "traces"]),
     ("observer", &["session"]),
     ("metrics", &["observer", "session"]),
+    ("traces", &["metrics", "observer", "session", "shutdown"]),
     ("acp", &["session", "shutdown"]),
     ("goose", &["session"]),
     ("store", &["session"]),
@@ -21,6 +22,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         "config",
         &[
             "goose::catalogue",
+            "goose::places",
             "goose::servers",
             "ip_range",
             "session::agent::Mode",
@@ -49,6 +51,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "shutdown",
             "store",
             "telemetry",
+            "traces",
         ],
     ),
 ];

@@ -19,14 +19,19 @@ pub(crate) fn token(name: &str) -> String {
     format!("token-of-{name}")
 }
 
+/// A token as a tokens file has it.
+pub(crate) fn hash(token: &str) -> String {
+    Sha256::digest(token).iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    })
+}
+
 /// Writes a tokens file with these callers and their roles; no roles means the default ones.
 pub(crate) fn write_tokens(dir: &Path, callers: &[(&str, &[&str])]) {
     let mut file = String::new();
     for (name, roles) in callers {
-        let hash: String = Sha256::digest(token(name)).iter().fold(String::new(), |mut hex, byte| {
-            write!(hex, "{byte:02x}").unwrap();
-            hex
-        });
+        let hash = hash(&token(name));
         write!(file, "[[tokens]]\nname = \"{name}\"\nsha256 = \"{hash}\"\n").unwrap();
         if !roles.is_empty() {
             writeln!(file, "roles = {roles:?}").unwrap();

@@ -154,7 +154,7 @@ fn a_wrong_configuration_is_one_line_and_64() {
         ("[serve]\n", "serve"),
         ("[server]\nlisten = \"here\"", "server.listen"),
         ("[goose]\nbuiltins = [\"develper\"]", "developer"),
-        ("[goose.env]\nGOOSE_PATH_ROOT = \"/x\"", "goose.config_dir"),
+        ("[goose.env]\nGOOSE_PATH_ROOT = \"/x\"", "goose.home"),
         ("[auth]\nrequired = false\n[server]\nlisten = \"0.0.0.0:0\"", "auth.required"),
         ("[goose]\nstart_timeout = \"soon\"", "goose.start_timeout"),
         ("not toml", "line 1"),

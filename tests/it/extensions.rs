@@ -54,7 +54,7 @@ fn effective(rows: &[Value]) -> Vec<String> {
 }
 
 /// The names of those that a session has loaded.
-fn loaded(snapshot: &Value) -> Vec<String> {
+pub(crate) fn loaded(snapshot: &Value) -> Vec<String> {
     let extensions = snapshot["extensions"].as_array().unwrap();
     let loaded = extensions.iter().filter(|extension| extension["loaded"] == true);
     let mut names: Vec<String> = loaded.map(|extension| text(&extension["name"])).collect();
@@ -68,9 +68,17 @@ async fn tools_of(session: &Session<'_>) -> Vec<String> {
     offered_tools(&session.gander.model.requests().pop().unwrap())
 }
 
+/// Whose home sessions work in.
+const HOMES: [&str; 2] = ["session", "shared"];
+
 #[tokio::test]
 async fn the_list_is_goose_1_52s_and_tells_what_a_session_gets() {
-    let gander = Setup::real().start().await;
+    for home in HOMES {
+        the_list_is_goose_1_52s(Setup::real().env("GANDER_GOOSE__HOME", home).start().await).await;
+    }
+}
+
+async fn the_list_is_goose_1_52s(gander: Gander) {
     let rows = listed(&gander).await;
     let shown: Vec<_> = rows
         .iter()
@@ -181,7 +189,13 @@ async fn a_goose_that_does_not_list_its_extensions_holds_nothing_up() {
 async fn without_the_shell_a_session_has_none_and_cannot_get_one() {
     // The gateway's own list has what could bring it back.
     let config = "[goose]\nbuiltins = [\"todo\", \"extensionmanager\"]";
-    let gander = Setup::real().config(config).start().await;
+    for home in HOMES {
+        let gander = Setup::real().config(config).env("GANDER_GOOSE__HOME", home).start().await;
+        without_the_shell_there_is_none(gander).await;
+    }
+}
+
+async fn without_the_shell_there_is_none(gander: Gander) {
     let without = gander.session(&json!({"mode": "auto", "disabled_extensions": ["developer"]})).await;
     let beside = gander.session(&json!({"mode": "auto"})).await;
     let attempt = script(&json!([
@@ -193,6 +207,8 @@ async fn without_the_shell_a_session_has_none_and_cannot_get_one() {
     let got_in = |session: &Session<'_>| Path::new(&text(&session.snapshot["cwd"])).join("got-in").exists();
 
     without.turn(&attempt).await;
+    gander.post(&without.path("/hibernate"), &json!({}), StatusCode::OK).await;
+    without.turn(&attempt).await;
     assert!(!got_in(&without));
     for call in gander.model.requests() {
         let tools = offered_tools(&call);
@@ -201,7 +217,8 @@ async fn without_the_shell_a_session_has_none_and_cannot_get_one() {
     let log = without.log().await;
     let ends = log.iter().filter(|event| event.kind() == "tool_call.finished");
     let ends: Vec<&Value> = ends.map(|event| &event.data["tool_call"]["status"]).collect();
-    assert_eq!(ends, ["failed", "failed"]);
+    assert_eq!(ends, ["failed"; 4]);
+    assert_eq!(without.snapshot["notices"], json!([]), "what was asked for is no news");
     assert!(!loaded(&without.now().await).contains(&"developer".into()));
 
     beside.turn(&attempt).await;

@@ -4,6 +4,7 @@
 //! operator would stop it; [`Gander::stop`] also checks that it ended well and left no process.
 
 mod chance;
+mod collector;
 mod events;
 mod processes;
 mod rest;
@@ -26,6 +27,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 pub(crate) use chance::Chance;
+pub(crate) use collector::{CollectedSpan, Collector, Takes};
 pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kinds, of_turn, only};
 pub(crate) use processes::{descendants, lives, signal};
 pub(crate) use rest::assert_at_rest;

@@ -7,14 +7,12 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{Connection, failure};
+use super::{Connection, METHOD_NOT_FOUND, failure};
 use crate::acp::translate::{fields, read};
 use crate::session::agent::AgentFailure;
 
 const LIST: &str = "_goose/unstable/session/extensions/list";
 const REMOVE: &str = "_goose/unstable/session/extensions/remove";
-/// JSON-RPC: there is no such method.
-const METHOD_NOT_FOUND: i64 = -32601;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

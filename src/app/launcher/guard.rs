@@ -1,17 +1,17 @@
 //! What goose must not have or remember, lest it does things unasked.
 
-use std::path::PathBuf;
-
 use crate::acp::Connection;
-use crate::goose::belonging::Belonging;
+use crate::goose::belonging::{self, Belonging};
+use crate::goose::launch;
+use crate::goose::places::{HomeKind, Places};
 use crate::goose::remembered;
-use crate::session::agent::{ExtensionStatus, Unfit};
+use crate::session::agent::{ExtensionStatus, Mode, Notice, Unfit};
 use crate::shutdown::Tasks;
 
 /// Watches over one session's goose.
 pub(super) struct Guard {
-    /// The session's goose home.
-    pub(super) home: PathBuf,
+    /// Where its goose keeps what is its own.
+    pub(super) places: Places,
     pub(super) belonging: Belonging,
     pub(super) tasks: Tasks,
 }
@@ -19,8 +19,8 @@ pub(super) struct Guard {
 impl Guard {
     /// goose remembers nothing that it would allow by itself.
     pub(super) async fn check_memory(&self) -> Result<(), Unfit> {
-        let home = self.home.clone();
-        let checked = self.tasks.spawn_blocking(move || remembered::check(&home)).await;
+        let places = self.places.clone();
+        let checked = self.tasks.spawn_blocking(move || remembered::check(&places)).await;
         match checked {
             Ok(checked) => checked.map_err(|error| Unfit(error.to_string())),
             Err(error) => {
@@ -28,6 +28,27 @@ impl Guard {
                 Err(Unfit("what goose remembers of permissions could not be looked at".into()))
             }
         }
+    }
+
+    /// What callers should know of the extensions that a session has been started with, and of those that were removed.
+    pub(super) fn notices(
+        &self,
+        removed: &[String],
+        started: &[ExtensionStatus],
+        mode: Mode,
+        is_new: bool,
+    ) -> Vec<Notice> {
+        let is_own = self.places.kind() == HomeKind::Session;
+        // In the shared home that is how extensions are switched off.
+        let unexpected = removed.iter().filter(|name| is_own || !self.belonging.is_off(name));
+        let mut notices: Vec<Notice> = unexpected.map(|name| belonging::removed(name)).collect();
+        if is_new && is_own {
+            notices.extend(launch::out_of_place(started));
+        }
+        if is_new {
+            notices.extend(self.belonging.warnings(mode));
+        }
+        notices
     }
 
     /// Unloads what does not belong to the session, and looks whether it is gone. Gives the names of what was removed.

@@ -1,8 +1,7 @@
 //! A start that takes too long: what it hangs on, as far as that can be seen.
 
-use std::path::Path;
-
 use super::GooseLauncher;
+use crate::goose::places::Places;
 use crate::goose::starting;
 use crate::process::ChildControl;
 use crate::session::agent::servers::McpServer;
@@ -13,14 +12,14 @@ impl GooseLauncher {
     pub(super) async fn timed_out(
         &self,
         waiting_for: &'static str,
-        home: &Path,
+        places: &Places,
         servers: &[McpServer],
         control: &ChildControl,
     ) -> LaunchError {
         let children = control.child_command_lines().await;
-        let (home, servers) = (home.to_owned(), servers.to_vec());
+        let (places, servers) = (places.clone(), servers.to_vec());
         let looking =
-            self.shared.tasks.spawn_blocking(move || starting::silent_servers(&home, &servers, &children));
+            self.shared.tasks.spawn_blocking(move || starting::silent_servers(&places, &servers, &children));
         let names = looking.await.unwrap_or_else(|error| {
             tracing::error!(%error, "looking for what goose waits for failed");
             Vec::new()

@@ -1,6 +1,6 @@
 //! What a goose has loaded that does not say so in its answers: from its list and its log.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
@@ -8,7 +8,9 @@ use tokio::time::sleep;
 
 use super::GooseLauncher;
 use crate::acp::{Connection, NewSession, Redactor};
-use crate::goose::{home, launch, log};
+use crate::goose::catalogue::same;
+use crate::goose::places::Places;
+use crate::goose::{launch, log};
 use crate::session::agent::{AgentEvent, AgentEvents, ExtensionStatus};
 use crate::session::id::SessionId;
 use crate::shutdown::Tasks;
@@ -34,13 +36,13 @@ impl GooseLauncher {
     pub(super) fn hearing(
         &self,
         session: SessionId,
-        home: &Path,
+        places: &Places,
         redactor: &Redactor,
         events: &mpsc::Sender<AgentEvents>,
     ) -> Hearing {
         Hearing {
             session,
-            logs: self.shared.settings.log_dir.clone().unwrap_or_else(|| home::logs(home)),
+            logs: self.shared.settings.log_dir.clone().unwrap_or_else(|| places.logs()),
             since: SystemTime::now(),
             redactor: redactor.clone(),
             tasks: self.shared.tasks.clone(),
@@ -60,7 +62,10 @@ impl Hearing {
             tracing::warn!(session = %self.session, %failure, "goose does not list its extensions");
             None
         });
-        let failed = self.failures().await;
+        let mut failed = self.failures().await;
+        // Other sessions' gooses may write the same log: what is there has not failed here.
+        let is_loaded = |name: &String| loaded.iter().flatten().any(|loaded| same(loaded, name));
+        failed.retain(|failure| !is_loaded(&failure.name));
         let heard = self.clone();
         let told = failed.iter().map(|failure| failure.name.clone()).collect();
         self.tasks.spawn(heard.go_on(told));

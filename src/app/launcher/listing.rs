@@ -1,7 +1,7 @@
 //! Asking goose which extensions a session would get, once per program and configuration.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::OnceCell;
 
 use super::GooseLauncher;
+use super::folders::make_places;
 use super::program::{ProgramStamp, Stamp};
 use crate::goose::home;
 use crate::goose::listing::{self, Listed};
@@ -106,10 +107,9 @@ impl GooseLauncher {
 
     async fn ask_listing(&self, program: PathBuf) -> Listing {
         // Like a session's, so that it lists what a session gets; one that is left over goes at the next start.
-        let home = self.shared.settings.homes.join(SessionId::new().to_string());
-        let listing = self.ask_in(program, &home).await;
-        let removed = self.shared.tasks.spawn_blocking(move || home::remove(&home)).await;
-        if let Ok(Err(error)) = removed {
+        let session = SessionId::new();
+        let listing = self.ask_in(program, session).await;
+        if let Err(error) = self.clone().remove_folders(session).await {
             tracing::warn!(%error, "a goose home is left");
         }
         if let Err(reason) = &listing {
@@ -118,18 +118,16 @@ impl GooseLauncher {
         listing
     }
 
-    async fn ask_in(&self, program: PathBuf, home: &Path) -> Listing {
+    async fn ask_in(&self, program: PathBuf, session: SessionId) -> Listing {
         let settings = &self.shared.settings;
         let spec = LaunchSpec::new(Mode::SmartApprove);
-        let launch = settings.launch.launch(&spec, home).map_err(|error| error.to_string())?;
+        let places = self.new_places(session).map_err(|error| error.to_string())?;
+        let launch = settings.launch.launch(&spec, &places).map_err(|error| error.to_string())?;
         let prepared = self.shared.tasks.spawn_blocking({
-            let (home, config_dir) = (home.to_owned(), settings.config_dir.clone());
-            move || home::prepare(&home, config_dir.as_deref(), &launch.switched_off)
+            let (launch, config_dir) = (launch.clone(), settings.config_dir.clone());
+            move || make_places(&places, config_dir.as_deref(), &launch)
         });
-        if let Err(error) = prepared.await.map_err(|error| error.to_string())? {
-            tracing::warn!(%error, "a goose home cannot be made");
-            return Err("a goose home cannot be made: the gateway's log says why".into());
-        }
+        prepared.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let spec = ProcessSpec {
             program,
             arguments: ["info", "-v"].map(OsString::from).into(),

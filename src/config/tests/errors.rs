@@ -11,12 +11,12 @@ use super::{environment, file_error, variable_error};
 const IN_FILES: &[(&str, &str)] = &[
     (
         "[sever]\n",
-        "sever: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "sever: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log, traces (in FILE)",
     ),
     ("[auth]\nrequierd = true", "auth.requierd: no such key; there are required, tokens_file (in FILE)"),
     (
         "listen = 1",
-        "listen: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "listen: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log, traces (in FILE)",
     ),
     ("goose = 1", "goose: expected a section, found 1 (in FILE)"),
     (
@@ -42,6 +42,22 @@ const IN_FILES: &[(&str, &str)] = &[
     (
         "[server]\nproxy_headers = \"via\"",
         "server.proxy_headers: expected x-forwarded or forwarded, found \"via\" (in FILE)",
+    ),
+    (
+        "[traces]\nendpoint = \"collector:4318\"",
+        "traces.endpoint: \"collector:4318\" is not an address for traces, such as http://127.0.0.1:4318/v1/traces (in FILE)",
+    ),
+    (
+        "[traces]\nsample_ratio = 1.5",
+        "traces.sample_ratio: expected a number from 0 to 1, found 1.5 (in FILE)",
+    ),
+    (
+        "[traces.headers]\nauthorization = \"a\\nhush\"",
+        "traces.headers.authorization: not a header that can be sent: a name, and a value of one line (in FILE)",
+    ),
+    (
+        "[traces]\nheaders_file = \"/nowhere/headers\"",
+        "traces.headers_file: \"/nowhere/headers\" cannot be read: No such file or directory (os error 2) (in FILE)",
     ),
     ("[server]\nheartbeat = \"0s\"", "server.heartbeat: must be longer than zero (in FILE)"),
     (
@@ -110,8 +126,13 @@ const IN_FILES: &[(&str, &str)] = &[
         "mcp.allow_caller.stdio: expected true or false, found 1 (in FILE)",
     ),
     (
+        "[goose]\nhome = \"shared\"\nconfig_dir = \"/x\"",
+        "goose.config_dir: may not be set with goose.home = \"shared\": goose's own configuration counts there (in FILE)",
+    ),
+    ("[goose]\nhome = \"mine\"", "goose.home: expected session or shared, found \"mine\" (in FILE)"),
+    (
         "[goose.env]\nGOOSE_PATH_ROOT = \"/x\"",
-        "goose.env.GOOSE_PATH_ROOT: may not be set, since every session has a goose home of its own below storage.dir; goose.config_dir says what it starts from (in FILE)",
+        "goose.env.GOOSE_PATH_ROOT: may not be set: goose.home says where goose keeps what is its own, below storage.dir (\"session\") or where its user has it (\"shared\") (in FILE)",
     ),
     (
         "[goose.env]\nEXTENSIONS = \"{}\"",
@@ -199,7 +220,7 @@ const IN_FILES: &[(&str, &str)] = &[
     ("[server]\n\nlisten = = 1", "FILE, line 3: invalid string, expected `\"`, `'`"),
     (
         "\"a\\nb\" = 1",
-        "a, b: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log (in FILE)",
+        "a, b: no such key; there are server, storage, auth, goose, mcp, permissions, sessions, turns, cancel, crash, limits, log, traces (in FILE)",
     ),
 ];
 
@@ -247,7 +268,7 @@ fn errors_name_the_variable_or_flag() {
         (
             "GANDER_GOOSE__ENV__GOOSE_PATH_ROOT",
             "x",
-            "goose.env.GOOSE_PATH_ROOT: may not be set, since every session has a goose home of its own below storage.dir; goose.config_dir says what it starts from (set by GANDER_GOOSE__ENV__GOOSE_PATH_ROOT)",
+            "goose.env.GOOSE_PATH_ROOT: may not be set: goose.home says where goose keeps what is its own, below storage.dir (\"session\") or where its user has it (\"shared\") (set by GANDER_GOOSE__ENV__GOOSE_PATH_ROOT)",
         ),
         (
             "GANDER_SERVER_LISTEN",

@@ -1,4 +1,7 @@
+use std::path::Path;
+
 use super::*;
+use crate::goose::places::SharedHome;
 
 fn settings() -> LaunchSettings {
     let pairs = |pairs: &[(&str, &str)]| {
@@ -38,9 +41,32 @@ fn spec() -> LaunchSpec {
     }
 }
 
+fn own(root: &str) -> Places {
+    Places::own(Path::new(root))
+}
+
+#[test]
+fn in_the_shared_home_goose_is_as_it_is_for_its_user() {
+    let variables = [("HOME", "/h"), ("XDG_STATE_HOME", "/s"), ("GOOSE_DISABLE_KEYRING", "")];
+    let variable =
+        |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    let shared = Places::shared(Path::new("/homes/one"), SharedHome::find(variable).unwrap());
+    let settings = LaunchSettings { last: Vec::new(), ..settings() };
+    let environment = settings.launch(&spec(), &shared).unwrap().environment;
+    for (name, value) in [
+        ("HOME", Some("/h")),
+        ("XDG_STATE_HOME", Some("/s")),
+        ("TMPDIR", Some("/homes/one/tmp")),
+        ("GOOSE_PATH_ROOT", None),
+        ("GOOSE_DISABLE_KEYRING", None),
+    ] {
+        assert_eq!(environment.get(name).map(String::as_str), value, "{name}");
+    }
+}
+
 #[test]
 fn the_environment_is_layered_and_the_servers_table_is_last() {
-    let launch = settings().launch(&spec(), Path::new("/home/of/session")).unwrap();
+    let launch = settings().launch(&spec(), &own("/home/of/session")).unwrap();
     assert_eq!(launch.arguments, ["acp", "--with-builtin", "todo", "--enable-scheduler"]);
     let environment: Vec<String> =
         launch.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -74,7 +100,7 @@ fn loopback_is_reached_without_a_detour() {
         (&[("NO_PROXY", " "), ("no_proxy", "b.example")], "b.example,127.0.0.1"),
     ] {
         let set = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let mut launch = settings().launch(&spec(), Path::new("/h")).unwrap();
+        let mut launch = settings().launch(&spec(), &own("/h")).unwrap();
         launch.environment.extend(set);
         launch.reach_loopback_directly();
         assert_eq!((&*launch.environment["NO_PROXY"], &*launch.environment["no_proxy"]), (hosts, hosts));

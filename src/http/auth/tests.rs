@@ -6,6 +6,8 @@ use axum::http::HeaderValue;
 use futures_util::FutureExt;
 use tempfile::TempDir;
 
+use tokio::time::Instant;
+
 use super::*;
 
 /// An entry of a tokens file.
@@ -34,7 +36,7 @@ impl TokensOnDisk {
     fn new(text: &str) -> (Self, Callers) {
         let disk = Self { dir: TempDir::new().unwrap() };
         disk.write(text);
-        let callers = Callers::of_file(disk.path()).unwrap();
+        let callers = Callers::of_file(disk.path(), Tenancy::Several).unwrap();
         (disk, callers)
     }
 
@@ -148,9 +150,9 @@ fn a_hash_may_be_in_upper_case() {
 #[test]
 fn a_tokens_file_that_is_not_there_at_start_is_an_error() {
     let dir = TempDir::new().unwrap();
-    let error = Callers::of_file(dir.path().join("none.toml")).unwrap_err();
+    let error = Callers::of_file(dir.path().join("none.toml"), Tenancy::Several).unwrap_err();
     assert!(matches!(error, TokensError::Missing { .. }));
-    let error = Callers::of_file(dir.path().to_owned()).unwrap_err();
+    let error = Callers::of_file(dir.path().to_owned(), Tenancy::Several).unwrap_err();
     assert!(matches!(error, TokensError::Unreadable { .. }));
 }
 
@@ -170,6 +172,32 @@ fn the_next_call_sees_a_changed_file() {
     fs::rename(draft, disk.path()).unwrap();
     assert_eq!(name_of(&callers, "b"), None);
     assert_eq!(name_of(&callers, "d").as_deref(), Some("dave"));
+}
+
+#[test]
+fn where_sessions_share_a_home_there_is_one_caller() {
+    let (alice, bob, carol) = (entry("alice", "a", ""), entry("bob", "b", ""), entry("carol", "c", ""));
+    let (disk, _) = TokensOnDisk::new(&(alice.clone() + &bob));
+    let error = Callers::of_file(disk.path(), Tenancy::One).unwrap_err();
+    assert!(matches!(error, TokensError::SeveralCallers { callers: 2, .. }), "{error}");
+    disk.write(&alice);
+    let callers = Callers::of_file(disk.path(), Tenancy::One).unwrap();
+    let revoked = callers.identify(&bearing("a")).unwrap().revoked();
+    let valid = |callers: &Callers| {
+        ["a", "b", "c"].into_iter().filter_map(|token| name_of(callers, token)).collect::<Vec<_>>()
+    };
+    // The new one stays outside, and the one that was there is not cut off.
+    disk.write(&(alice.clone() + &bob));
+    assert_eq!(valid(&callers), ["alice"]);
+    assert!(revoked.now_or_never().is_none());
+    // Another one's token under the name that was let in is another one's.
+    disk.write(&(entry("alice", "c", "") + &bob));
+    assert_eq!(valid(&callers), Vec::<String>::new());
+    // One alone may come in the place of another.
+    disk.write(&bob);
+    assert_eq!(valid(&callers), ["bob"]);
+    disk.write(&(alice + &carol));
+    assert_eq!(valid(&callers), Vec::<String>::new(), "who is no longer there is shut out all the same");
 }
 
 #[test]
@@ -198,8 +226,8 @@ fn a_broken_file_keeps_the_last_good_tokens_and_a_removed_one_keeps_none() {
     assert_eq!(name_of(&callers, "b").as_deref(), Some("bob"));
 }
 
-#[tokio::test]
-async fn who_waits_learns_that_a_token_is_revoked_although_nobody_calls() {
+#[tokio::test(start_paused = true)]
+async fn who_waits_learns_within_a_second_that_a_token_is_revoked_although_nobody_calls() {
     let text = entry("alice", "a", "") + &entry("bob", "b", "");
     let (disk, callers) = TokensOnDisk::new(&text);
     let tasks = Tasks::new();
@@ -207,12 +235,16 @@ async fn who_waits_learns_that_a_token_is_revoked_although_nobody_calls() {
     let (alice, bob) = (callers.identify(&bearing("a")).unwrap(), callers.identify(&bearing("b")).unwrap());
     let bob_revoked = bob.revoked();
     disk.write(&entry("bob", "b", r#"roles = ["read", "prompt", "approve", "admin"]"#));
+    let written = Instant::now();
     alice.revoked().await;
+    assert!(written.elapsed() <= Duration::from_secs(1), "{:?}", written.elapsed());
     // More roles are no reason to be shut out; fewer are.
     assert!(bob_revoked.now_or_never().is_none());
     let bob_revoked = bob.revoked();
     disk.write(&entry("bob", "b", r#"roles = ["prompt"]"#));
+    let written = Instant::now();
     bob_revoked.await;
+    assert!(written.elapsed() <= Duration::from_secs(1), "{:?}", written.elapsed());
     tasks.hard().cancel();
     tasks.finished().await;
 }

@@ -59,6 +59,18 @@ pub enum TokensError {
         /// What is wrong, on one line.
         message: String,
     },
+    /// It names more callers than may be.
+    #[error(
+        "{}: there are {callers} callers, and with goose.home = \"shared\" there may be one: they would share goose's \
+         sessions, memory and permissions",
+        path.display()
+    )]
+    SeveralCallers {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        callers: usize,
+    },
 }
 
 #[derive(Deserialize)]

@@ -3,6 +3,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use axum::body::{Bytes, to_bytes};
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -53,7 +54,8 @@ fn app() -> Router {
         callers: Callers::anyone(),
         answers: Arc::new(NoAnswers),
         tasks: Tasks::new(),
-        metrics: crate::metrics::Metrics::new(),
+        metrics: Metrics::new(),
+        tracer: Tracer::off(),
         recheck: Arc::new(|_, _, _| Ok(())),
         stream_again: Arc::new(|_, _| Box::pin(async { Err(Problem::internal("no stream")) })),
     };
@@ -214,10 +216,10 @@ async fn the_cause_of_a_500_is_in_the_log() {
 #[tokio::test]
 async fn a_caller_that_leaves_is_logged() {
     let lines = logged(async {
-        let seen = Seen { metrics: Metrics::new(), proxies: Arc::default() };
+        let records = Records { metrics: Metrics::new(), tracer: Tracer::off(), proxies: Arc::default() };
         let routes: Router = Router::new()
             .route("/v1/slow", get(async || std::future::pending::<StatusCode>().await))
-            .layer(middleware::from_fn_with_state(seen, observe));
+            .layer(middleware::from_fn_with_state(records, observe));
         let request = Request::get("/v1/slow").body(Body::empty()).unwrap();
         assert!(routes.oneshot(request).now_or_never().is_none());
     })

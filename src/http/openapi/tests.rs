@@ -3,6 +3,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::http::permissions::{PermissionAnswer, SupposedCall};
+use crate::http::sessions::{CreateSession, PatchSession};
+use crate::http::steer::SteerTurn;
+use crate::http::turns::StartTurn;
 use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind};
 use crate::session::id::{EventId, MessageId, SessionId, Timestamp, TurnId};
@@ -76,6 +80,14 @@ fn enums_are_open_but_for_what_tells_schemas_apart() {
         assert_eq!(schemas[name].get("enum"), None, "{name}");
         assert!(schemas[name]["x-extensible-enum"].as_array().unwrap().contains(&json!(value)), "{name}");
     }
+}
+
+#[test]
+fn an_enum_in_its_place_is_described_there() {
+    let document = document_value();
+    let action = &document["components"]["schemas"]["Rule"]["properties"]["action"];
+    assert_eq!((&action["type"], &action["enum"]), (&json!("string"), &json!(["allow", "ask", "reject"])));
+    assert_eq!(action["description"], "What happens to such a call.");
 }
 
 fn turn() -> Turn {
@@ -200,4 +212,90 @@ fn only_a_body_that_has_to_be_there_is_called_required() {
     assert!(
         document["paths"]["/v1/sessions"]["post"]["requestBody"]["content"]["application/json"].is_object()
     );
+}
+
+/// Every operation, with its id.
+fn operations(document: &Value) -> Vec<(String, &Value)> {
+    let paths = document["paths"].as_object().unwrap().values();
+    let operations = paths.flat_map(|methods| methods.as_object().unwrap().values());
+    operations.map(|operation| (operation["operationId"].as_str().unwrap().to_owned(), operation)).collect()
+}
+
+#[test]
+fn every_body_and_every_answer_has_an_example() {
+    let document = document_value();
+    let mut answers = 0;
+    for (id, operation) in operations(&document) {
+        if let Some(body) = operation.get("requestBody") {
+            let examples = body["content"]["application/json"]["examples"].as_object();
+            let examples = examples.unwrap_or_else(|| panic!("{id}: its body has no example"));
+            assert!(examples.values().all(|example| example["summary"].is_string()), "{id}");
+        }
+        for (status, answer) in operation["responses"].as_object().unwrap() {
+            for (media_type, content) in answer["content"].as_object().into_iter().flatten() {
+                let is_there = match media_type.as_str() {
+                    // Which of the checks fails is in members of its own.
+                    "application/problem+json" if id == "getReadiness" => true,
+                    "application/problem+json" => content["examples"].is_object(),
+                    _ => content["example"] != Value::Null,
+                };
+                assert!(is_there, "{id}: the answer {status} as {media_type} has no example");
+                answers += 1;
+            }
+        }
+    }
+    assert!(answers > 60, "{answers}");
+    let refused = &document["components"]["responses"]["Refused"]["content"]["application/problem+json"];
+    assert!(refused["examples"]["unauthenticated"].is_object());
+}
+
+#[test]
+fn the_example_of_a_problem_is_of_its_code_and_says_what_it_is_about() {
+    let document = document_value();
+    let problems = document["components"]["examples"].as_object().unwrap();
+    let named = document["components"]["schemas"]["Problem"]["properties"].as_object().unwrap();
+    for (code, example) in problems {
+        let problem = &example["value"];
+        assert_eq!(problem["code"], *code);
+        assert!(!problem["detail"].as_str().unwrap().is_empty(), "{code}");
+        for member in problem.as_object().unwrap().keys() {
+            assert!(named.contains_key(member), "{code}: {member} is not in the schema");
+        }
+    }
+    for member in [
+        "turn_id",
+        "permission",
+        "role",
+        "extensions",
+        "stderr_tail",
+        "waiting_for",
+        "errors",
+        "retry_after_s",
+    ] {
+        assert!(problems.values().any(|example| !example["value"][member].is_null()), "{member}");
+    }
+}
+
+#[test]
+fn gander_takes_the_bodies_that_are_shown() {
+    let document = document_value();
+    let mut taken = 0;
+    for (id, operation) in operations(&document) {
+        let examples = operation["requestBody"]["content"]["application/json"]["examples"].as_object();
+        for (name, example) in examples.into_iter().flatten() {
+            let body = example["value"].clone();
+            let read = match id.as_str() {
+                "createSession" => serde_json::from_value::<CreateSession>(body).err(),
+                "updateSession" => serde_json::from_value::<PatchSession>(body).err(),
+                "createTurn" => serde_json::from_value::<StartTurn>(body).err(),
+                "steerTurn" => serde_json::from_value::<SteerTurn>(body).err(),
+                "answerPermission" => serde_json::from_value::<PermissionAnswer>(body).err(),
+                "explainPermission" => serde_json::from_value::<SupposedCall>(body).err(),
+                other => panic!("{other} has a body: read it here"),
+            };
+            assert!(read.is_none(), "{id}, {name}: {read:?}");
+            taken += 1;
+        }
+    }
+    assert!(taken > 10, "{taken}");
 }
