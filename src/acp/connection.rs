@@ -10,6 +10,7 @@
 //! not take what it is sent; it is given up.
 
 mod clock;
+mod commands;
 mod extensions;
 mod link;
 mod pending;

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use self::agent::{GooseAgent, exit_of};
+use self::agent::{GooseAgent, Skills, exit_of};
 pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
@@ -218,6 +218,7 @@ impl GooseLauncher {
         events: mpsc::Sender<AgentEvents>,
     ) -> Result<(GooseAgent, StderrTail), LaunchError> {
         let settings = &self.shared.settings;
+        let cwd = process.cwd.clone();
         let child = self.shared.spawner.spawn(process).await.map_err(|error| not_spawned(&error))?;
         let control = child.control();
         let stderr =
@@ -241,9 +242,19 @@ impl GooseLauncher {
             ..Limits::default()
         };
         let filter = Box::new(GooseUpdates::new(mode));
-        let run = filter.run();
+        let (run, places) = (filter.run(), filter.places());
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
-        Ok((GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone()), stderr))
+        Ok((
+            GooseAgent::new(
+                connection,
+                control,
+                guard,
+                run,
+                Skills { places, cwd },
+                self.shared.tasks.clone(),
+            ),
+            stderr,
+        ))
     }
 
     /// Has goose make the session, or load the one that is gone on with.

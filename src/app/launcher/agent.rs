@@ -1,6 +1,7 @@
 //! A running goose, as the core sees it.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::sync::oneshot;
 use super::guard::Guard;
 use crate::acp::{Connection, StderrTail};
 use crate::goose::belonging;
+use crate::goose::skills::SkillPlaces;
 use crate::goose::steer::{self, ActiveRun, SteerParams};
 use crate::mcp_proxy::McpProxy;
 use crate::process::{ChildControl, DescendantSnapshot};
@@ -33,9 +35,18 @@ pub(super) struct GooseAgent {
     guard: Arc<Guard>,
     /// The run of the turn.
     run: ActiveRun,
+    skills: Skills,
     tasks: Tasks,
     /// What it reaches some of its tool servers through.
     proxy: Option<McpProxy>,
+}
+
+/// What it takes to say where goose's skills are.
+#[derive(Clone)]
+pub(super) struct Skills {
+    pub(super) places: SkillPlaces,
+    /// The session's directory, as goose was told it.
+    pub(super) cwd: PathBuf,
 }
 
 /// How long goose may take from a prompt to naming its run, which it does at once.
@@ -47,10 +58,11 @@ impl GooseAgent {
         control: ChildControl,
         guard: Arc<Guard>,
         run: ActiveRun,
+        skills: Skills,
         tasks: Tasks,
     ) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, proxy: None }
+        Self { connection, control, at_start, mark: Arc::default(), guard, run, skills, tasks, proxy: None }
     }
 
     /// Keeps the proxy for as long as goose.
@@ -62,6 +74,22 @@ impl GooseAgent {
     pub(super) async fn note_start(&mut self) {
         self.at_start = self.control.snapshot().await;
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = self.at_start.clone();
+        self.tell_commands();
+    }
+
+    /// Has goose say which commands and skills there are now, which it does by itself for a new process alone: the
+    /// workspace may have got others since.
+    fn tell_commands(&self) {
+        let (connection, Skills { places, cwd }) = (Arc::clone(&self.connection), self.skills.clone());
+        self.tasks.spawn(async move {
+            if connection.tell_commands().await
+                && places.are_missing()
+                && let Some(folders) = connection.skill_folders(&cwd).await
+            {
+                places.learn(&folders, &cwd);
+                connection.tell_commands().await;
+            }
+        });
     }
 
     /// Puts words into the running turn, as soon as goose has named its run.
@@ -109,6 +137,7 @@ impl Agent for GooseAgent {
     }
 
     fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        self.tell_commands();
         let (control, mark, guard) = (self.control.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
             let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), control.snapshot());
