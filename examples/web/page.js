@@ -106,8 +106,13 @@ async function showSessions() {
     clearTimeout(due);
     due = setTimeout(() => attempt(drawSessions), 200);
   };
+  const onState = (isOpen) => {
+    following.onState(isOpen);
+    // What has changed before the stream was open, it does not tell.
+    if (isOpen) onEvent();
+  };
   const types = "session.created,session.updated,session.state,session.deleted";
-  list = gander.follow(`/v1/events?types=${types}`, "latest", { ...following, onEvent });
+  list = gander.follow(`/v1/events?types=${types}`, "latest", { ...following, onState, onEvent });
 }
 
 async function drawSessions() {
@@ -144,7 +149,11 @@ function showSession(id) {
     onEvent: (event) => {
       if (event.type === "session.deleted") return void (location.hash = "");
       // What we have is not what gander has: it tells everything again.
-      if (event.type === "stream.reset") here.conversation = new Conversation();
+      if (event.type === "stream.reset") {
+        here.conversation = new Conversation();
+        here.nodes.clear();
+        $("conversation").replaceChildren();
+      }
       here.conversation.apply(event);
       schedule();
     },
@@ -170,10 +179,6 @@ function draw() {
   const { conversation, nodes } = open;
   const log = $("conversation");
   const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-  if (nodes.size > 0 && conversation.items.length === 0) {
-    nodes.clear();
-    log.replaceChildren();
-  }
   for (const item of conversation.changed) {
     if (!nodes.has(item.key)) {
       nodes.set(item.key, make("article", { className: item.role }));
@@ -207,9 +212,15 @@ function drawFrame() {
       return node;
     }),
   );
-  if (state === "awaiting_permission") tell("The agent asks for permission.");
+  if (state === "awaiting_permission") tell(`The agent asks for permission: ${asked()}`);
   else if (turn) tell("The agent works.");
   else if (state === "idle") tell("The agent is ready.");
+}
+
+/** What the oldest open question is about. */
+function asked() {
+  const question = open.conversation.items.find((item) => item.role === "permission" && !item.outcome);
+  return question ? (question.tool_call.input?.command ?? question.tool_call.title ?? question.tool_call.tool) : "";
 }
 
 const drawers = {
@@ -257,21 +268,34 @@ function drawPermission(node, permission) {
   node.setAttribute("role", "group");
   node.setAttribute("aria-labelledby", title.id);
   node.classList.toggle("open", !outcome);
+  node.tabIndex = -1;
   const what = make("pre", {}, call.input?.command ?? `${call.title ?? call.tool}\n${JSON.stringify(call.input, null, 2)}`);
   const where = make("p", { className: "hint" }, `${call.extension ?? "tool"} in ${call.cwd}`);
   if (outcome) {
-    const { decision, by, reason } = outcome;
-    const verdict = `${decision === "allow" ? "Allowed" : "Rejected"} by ${by.replace("caller:", "")}${reason ? `: ${reason}` : ""}`;
-    node.replaceChildren(title, what, make("p", {}, verdict));
+    node.replaceChildren(title, what, make("p", {}, verdict(outcome)));
     return;
   }
-  const buttons = options.map((option) => {
-    const button = make("button", { type: "button", className: option.kind }, option.name);
+  const button = (option) => {
+    const pressed = make("button", { type: "button", className: option.kind }, option.name);
     const path = `/v1/sessions/${permission.session_id}/permissions/${permission.id}`;
-    button.addEventListener("click", () => busy(button, () => gander.post(path, { option_id: option.id })));
-    return button;
-  });
-  node.replaceChildren(title, what, where, make("div", { className: "buttons" }, ...buttons));
+    pressed.addEventListener("click", () => {
+      node.focus(); // The button goes; who has pressed it stays here.
+      busy(pressed, () => gander.post(path, { option_id: option.id }));
+    });
+    return pressed;
+  };
+  // This once first: what holds for longer is not to be pressed by mistake.
+  const once = options.filter((option) => option.kind.endsWith("_once"));
+  const always = options.filter((option) => !once.includes(option));
+  const rows = [once, always].filter((row) => row.length > 0);
+  node.replaceChildren(title, what, where, ...rows.map((row) => make("div", { className: "buttons" }, ...row.map(button))));
+}
+
+function verdict({ decision, scope, by, rule, reason }) {
+  const what = decision === "allow" ? "Allowed" : "Rejected";
+  if (rule?.startsWith("grant:")) return `${what}, as remembered`;
+  const forHowLong = scope === "session" ? " for this session" : "";
+  return `${what}${forHowLong} by ${by.replace("caller:", "")}${reason ? `: ${reason}` : ""}`;
 }
 
 // --- What the person does -----------------------------------------------------------------------------------------
@@ -296,9 +320,10 @@ $("prompt-text").addEventListener("keydown", (event) => {
   }
 });
 
-$("cancel").addEventListener("click", () =>
-  busy($("cancel"), () => gander.post(`/v1/sessions/${open.id}/turns/${open.conversation.turn}/cancel`)),
-);
+$("cancel").addEventListener("click", () => {
+  $("prompt-text").focus();
+  busy($("cancel"), () => gander.post(`/v1/sessions/${open.id}/turns/${open.conversation.turn}/cancel`));
+});
 
 $("delete-session").addEventListener("click", () => {
   if (confirm("Delete this session with all its data?")) {

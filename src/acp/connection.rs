@@ -11,6 +11,7 @@
 
 mod client_requests;
 mod clock;
+mod commands;
 mod extensions;
 mod link;
 mod pending;

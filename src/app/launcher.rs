@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use self::agent::{GooseAgent, exit_of};
+use self::agent::{GooseAgent, Skills, exit_of};
 pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
@@ -250,10 +250,11 @@ impl GooseLauncher {
             request_timeout: settings.request_timeout,
             ..Limits::default()
         };
-        let filter = Box::new(GooseUpdates::new(mode).in_folder(cwd, settings.tools.diff_bytes));
-        let run = filter.run();
+        let filter = Box::new(GooseUpdates::new(mode).in_folder(cwd.clone(), settings.tools.diff_bytes));
+        let (run, places) = (filter.run(), filter.places());
         let connection = Connection::open(pipes, filter, events, limits, &self.shared.tasks);
-        let agent = GooseAgent::new(connection, control, guard, run, self.shared.tasks.clone());
+        let skills = Skills { places, cwd };
+        let agent = GooseAgent::new(connection, control, guard, run, skills, self.shared.tasks.clone());
         Ok((agent.with_tools(tools), stderr))
     }
 

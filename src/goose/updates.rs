@@ -20,6 +20,7 @@ use self::calls::OwnCalls;
 use self::speech::Speech;
 use super::outcome;
 use super::plan::{self, ParsedPlan};
+use super::skills::SkillPlaces;
 use super::steer::ActiveRun;
 use crate::session::agent::{
     AgentEvent, AgentEvents, AgentFailure, AgentPermissionRequest, EventFilter, Mode, Notice, NoticeLevel,
@@ -68,6 +69,8 @@ pub struct GooseUpdates {
     speech: Speech,
     /// The run of the turn.
     run: ActiveRun,
+    /// Where its skills are.
+    places: SkillPlaces,
     /// Whether it has just echoed a slash command: its answer comes next.
     is_commanded: bool,
 }
@@ -83,6 +86,7 @@ impl GooseUpdates {
             calls: OwnCalls::default(),
             speech: Speech::default(),
             run: ActiveRun::default(),
+            places: SkillPlaces::default(),
             is_commanded: false,
         }
     }
@@ -97,6 +101,12 @@ impl GooseUpdates {
     #[must_use]
     pub fn run(&self) -> ActiveRun {
         self.run.clone()
+    }
+
+    /// Where its skills are, as far as that is known.
+    #[must_use]
+    pub fn places(&self) -> SkillPlaces {
+        self.places.clone()
     }
 
     fn write_of(&mut self, tool_call_id: &str) -> Option<&mut PlanWrite> {
@@ -190,6 +200,10 @@ impl EventFilter for GooseUpdates {
             AgentEvent::UserMessage { message_id, text } => {
                 self.is_commanded = text.starts_with('/');
                 events.push(AgentEvent::UserMessage { message_id, text });
+            }
+            AgentEvent::CommandsUpdated { commands, mut skills } => {
+                self.places.fill_in(&mut skills);
+                events.push(AgentEvent::CommandsUpdated { commands, skills });
             }
             AgentEvent::ToolCallStarted(call) => self.call_started(call, events),
             AgentEvent::ToolCallUpdated(update) => self.call_updated(update, events),

@@ -40,8 +40,8 @@ async function serve(folder) {
 }
 
 class Gander {
-  constructor(storage, origin) {
-    Object.assign(this, { storage, origin, listen: "127.0.0.1:0" });
+  constructor(storage, origin, more = {}) {
+    Object.assign(this, { storage, origin, more, listen: "127.0.0.1:0" });
   }
 
   async start() {
@@ -51,6 +51,7 @@ class Gander {
       GANDER_STORAGE__DIR: path.join(this.storage, "storage"),
       GANDER_SERVER__CORS_ORIGINS: this.origin,
       GANDER_GOOSE__COMMAND: GOOSE,
+      ...this.more,
     };
     this.process = spawn(GANDER, ["serve", "--demo", "--listen", this.listen], {
       env: environment,
@@ -71,7 +72,8 @@ class Gander {
     }
     assert(this.address, `gander did not start: ${log}`);
     this.process.stdout.resume();
-    this.token = (await readFile(path.join(this.storage, "storage/token"), "utf8")).trim();
+    const isOpen = this.more.GANDER_AUTH__REQUIRED === "false";
+    this.token = isOpen ? "" : (await readFile(path.join(this.storage, "storage/token"), "utf8")).trim();
   }
 
   async end(signal) {
@@ -115,6 +117,7 @@ const strangers = await serve(path.join(root, "tests/clients/stranger"));
 const storage = await mkdtemp(path.join(tmpdir(), "gander-page-"));
 await mkdir(pictures, { recursive: true });
 const gander = new Gander(storage, origin);
+const others = [];
 await gander.start();
 const wire = new Wire(gander.address);
 await wire.join();
@@ -170,9 +173,7 @@ try {
   await page.press("[name=token]", "Enter");
   await sees("#session-list", "None yet.");
   await picture("list");
-  await page.selectOption("[name=mode]", "approve");
-  await page.click("text=New session");
-  await sees("#status", "The agent is ready.");
+  await newSession();
 
   step("a prompt: text streams in, the plan is shown, a permission is asked for");
   await send("Have a look around.");
@@ -181,7 +182,18 @@ try {
   await card.waitFor();
   await sees("#plan-title", "of 3 done");
   await sees("#session-state", "awaiting permission");
+  await sees("#status", "asks for permission: uname");
   await picture("permission");
+
+  step("the same for those who do not see it");
+  const heard = await page.locator("body").ariaSnapshot();
+  for (const part of [
+    /- status: .*asks for permission/, /- log "Conversation"/, /- group "May the agent do this\?"/, /- button "Allow once"/,
+    /- button "Reject once"/, /button "Always allow /, /- button "Cancel"/, /- textbox "Prompt"/, /progressbar "Plan: /,
+    /heading "Plan: /, /heading "You"/, /heading "Agent"/,
+  ]) {
+    assert.match(heard, part);
+  }
 
   step("a reload, and the question is still there");
   await page.reload();
@@ -191,9 +203,15 @@ try {
   await picture("reloaded");
 
   step("the answer, by keyboard");
-  await card.locator("button.allow_once").focus();
+  const isFocused = (selector) => page.evaluate((selector) => document.activeElement.matches(selector), selector);
+  await page.focus("#prompt-text");
+  for (let presses = 0; !(await isFocused("button.allow_once")); presses++) {
+    assert(presses < 10, "the question is not reached from the prompt by Shift+Tab");
+    await page.keyboard.press("Shift+Tab");
+  }
   await page.keyboard.press("Enter");
   await sees("article.permission", "Allowed by default");
+  assert(await isFocused("article.permission"), "the focus is not lost with the button");
   await ended("completed");
   await sees("#plan-title", "3 of 3 done");
   await page.locator("article.tool summary", { hasText: "completed" }).click();
@@ -212,6 +230,25 @@ try {
   await card.locator("button.reject_once").click();
   await sees("article.permission", "Rejected by default");
   await ended("completed");
+
+  step("always, in a session of its own: the same is not asked again");
+  const [first, turnsOfFirst] = [page.url(), turns];
+  await newSession();
+  await send("Once and for all.");
+  await card.waitFor();
+  await card.locator("button.allow_always").click();
+  await sees("article.permission", "Allowed for this session by default");
+  await ended("completed");
+  await send("The same again.");
+  await ended("completed");
+  await sees("article.permission", "Allowed, as remembered");
+  assert.equal(await page.locator("article.permission").count(), 2);
+  const asking = await ask(`/v1/sessions/${new URL(page.url()).hash.slice(1)}/events?types=session.state&after=0`);
+  assert.equal(asking.events.filter((event) => event.state === "awaiting_permission").length, 1, "it was asked once");
+  await picture("always");
+  await page.goto(first);
+  turns = turnsOfFirst;
+  await sees("article.prompt", "Once more.");
 
   step("cancelling");
   await send("And again.");
@@ -250,59 +287,90 @@ try {
   cut = false;
   await picture("gander-is-back");
 
-  step("and the session goes on");
+  step("and the session goes on, on a phone");
+  await page.setViewportSize({ width: 360, height: 740 });
   await send("Go on.");
   await card.waitFor();
+  await card.locator("button.reject_always").scrollIntoViewIfNeeded();
+  for (const button of await page.locator("button:visible").all()) {
+    const { x, width, height } = await button.boundingBox();
+    assert(x >= 0 && x + width <= 360 && height >= 44, `hard to hit with a thumb: ${await button.textContent()}`);
+  }
+  await picture("phone-permission");
   await card.locator("button.allow_once").click();
   await sees("article.message", 'Done with "Go on."');
   const prompts = await page.locator("article.prompt").allTextContents();
   assert.equal(new Set(prompts).size, prompts.length, `nothing is shown twice: ${prompts}`);
 
-  step("on a phone");
-  await page.setViewportSize({ width: 360, height: 740 });
+  await ended("completed");
   const wide = await page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth);
   assert(!wide, "the page scrolls sideways on a phone");
   await picture("phone");
 
-  step("the list, and the end of the session");
+  step("the list, and the end of the sessions");
   await page.click("#show-sessions");
   await sees("#session-list li", "idle");
   await picture("phone-list");
-  await page.locator("#session-list a").first().click();
-  page.once("dialog", (dialog) => dialog.accept());
-  await page.click("#delete-session");
+  page.on("dialog", (dialog) => dialog.accept());
+  for (let left = 2; left > 0; left--) {
+    assert.equal(await page.locator("#session-list a").count(), left);
+    await page.locator("#session-list a").first().click();
+    await page.click("#delete-session");
+    const isBack = (left) => !document.querySelector("#sessions").hidden && document.querySelectorAll("#session-list a").length === left;
+    await page.waitForFunction(isBack, left - 1);
+  }
   await sees("#session-list", "None yet.");
 
   assert.deepEqual(errors, [], "the console is free of errors");
 
   step("a page of another origin gets nothing");
   const stranger = await context.newPage();
-  await stranger.goto(strangers.origin);
-  const got = await stranger.evaluate(([address, token]) => window.tryAll(address, token), [wire.address, gander.token]);
-  for (const [name, result] of Object.entries(got)) assert.equal(result, "nothing", name);
-  const sessions = await ask("/v1/sessions");
-  assert.deepEqual(sessions.sessions, [], "nothing that a stranger's page sent was done");
+  const { ticket } = await ask("/v1/stream-tickets", {});
+  const getsNothing = async (from) => {
+    await stranger.goto(strangers.origin);
+    const got = await stranger.evaluate((all) => window.tryAll(...all), [from.address, from.token, ticket]);
+    for (const [name, result] of Object.entries(got)) assert.equal(result, "nothing", name);
+    const { sessions } = await ask("/v1/sessions", undefined, from);
+    assert.deepEqual(sessions, [], "nothing that a stranger's page sent was done");
+  };
+  await getsNothing(gander);
+
+  step("also where no token is needed, and only the origin tells");
+  const unguarded = new Gander(path.join(storage, "unguarded"), origin, { GANDER_AUTH__REQUIRED: "false" });
+  others.push(unguarded);
+  await unguarded.start();
+  await getsNothing(unguarded);
+  assert.equal(await unguarded.end("SIGTERM"), 0);
 
   assert(!gander.log().includes("gander_ticket_"), "no ticket is in the log");
   assert.equal(await gander.end("SIGTERM"), 0);
   console.log("page: all steps passed");
 
-  /** Asks gander past the page. */
-  async function ask(where, body) {
-    const headers = { authorization: `Bearer ${gander.token}`, "content-type": "application/json" };
+  async function newSession() {
+    if (await page.locator("#show-sessions").isVisible()) await page.click("#show-sessions");
+    await page.selectOption("[name=mode]", "approve");
+    await page.click("text=New session");
+    await sees("#status", "The agent is ready.");
+    turns = 0;
+  }
+
+  /** Asks a gander past the page. */
+  async function ask(where, body, whom = gander) {
+    const headers = { authorization: `Bearer ${whom.token}`, "content-type": "application/json", accept: "application/json" };
     const request = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
-    return (await fetch(gander.address + where, request)).json();
+    return (await fetch(whom.address + where, request)).json();
   }
 } catch (error) {
   const shown = browser.contexts()[0]?.pages()[0];
-  await shown?.screenshot({ path: path.join(pictures, "failed.png") });
+  await shown?.screenshot({ path: path.join(pictures, "failed.png") }).catch(() => {});
   console.error(`--- gander's log\n${gander.log()}`);
   throw error;
 } finally {
   await browser.close();
-  gander.process.kill("SIGKILL");
+  for (const one of [gander, ...others]) one.process?.kill("SIGKILL");
   wire.cut();
   server.close();
   strangers.server.close();
-  await rm(storage, { recursive: true, force: true });
+  // What a killed gander leaves behind goes with its agents, in a moment.
+  await rm(storage, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 }

@@ -1,6 +1,7 @@
 //! A running goose, as the core sees it.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::guard::Guard;
 use crate::acp::{Connection, StderrTail};
 use crate::client_tools::SessionTools;
 use crate::goose::belonging;
+use crate::goose::skills::SkillPlaces;
 use crate::goose::steer::{self, ActiveRun, SteerParams};
 use crate::mcp_proxy::McpProxy;
 use crate::process::{ChildControl, DescendantSnapshot};
@@ -34,11 +36,20 @@ pub(super) struct GooseAgent {
     guard: Arc<Guard>,
     /// The run of the turn.
     run: ActiveRun,
+    skills: Skills,
     tasks: Tasks,
     /// What it reaches some of its tool servers through.
     proxy: Option<McpProxy>,
     /// What runs its commands, if it does not do so itself.
     tools: Option<SessionTools>,
+}
+
+/// What it takes to say where goose's skills are.
+#[derive(Clone)]
+pub(super) struct Skills {
+    pub(super) places: SkillPlaces,
+    /// The session's directory, as goose was told it.
+    pub(super) cwd: PathBuf,
 }
 
 /// How long goose may take from a prompt to naming its run, which it does at once.
@@ -50,11 +61,12 @@ impl GooseAgent {
         control: ChildControl,
         guard: Arc<Guard>,
         run: ActiveRun,
+        skills: Skills,
         tasks: Tasks,
     ) -> Self {
         let at_start = DescendantSnapshot::default();
         let (proxy, tools) = (None, None);
-        Self { connection, control, at_start, mark: Arc::default(), guard, run, tasks, proxy, tools }
+        Self { connection, control, at_start, mark: Arc::default(), guard, run, skills, tasks, proxy, tools }
     }
 
     /// With what runs its commands.
@@ -72,6 +84,22 @@ impl GooseAgent {
     pub(super) async fn note_start(&mut self) {
         self.at_start = self.control.snapshot().await;
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = self.at_start.clone();
+        self.tell_commands();
+    }
+
+    /// Has goose say which commands and skills there are now, which it does by itself for a new process alone: the
+    /// workspace may have got others since.
+    fn tell_commands(&self) {
+        let (connection, Skills { places, cwd }) = (Arc::clone(&self.connection), self.skills.clone());
+        self.tasks.spawn(async move {
+            if connection.tell_commands().await
+                && places.are_missing()
+                && let Some(folders) = connection.skill_folders(&cwd).await
+            {
+                places.learn(&folders, &cwd);
+                connection.tell_commands().await;
+            }
+        });
     }
 
     /// Puts words into the running turn, as soon as goose has named its run.
@@ -122,6 +150,7 @@ impl Agent for GooseAgent {
     }
 
     fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        self.tell_commands();
         let (control, mark, guard) = (self.control.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
             let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), control.snapshot());
