@@ -16,7 +16,7 @@ mod transport;
 mod websocket;
 
 pub use connection::{
-    AgentPipes, AgentSelf, AgentSocket, Connection, KeptSession, Limits, NewSession, ProviderFacts,
+    AgentPipes, AgentSelf, AgentSocket, Connection, KeptSession, Limits, NewSession, ProviderFacts, ToolPort,
 };
 pub use stdio::{Redactor, StderrTail};
 pub use websocket::{SocketCloser, WebSocket, WebSocketError, WebSocketLimits};

@@ -167,7 +167,7 @@ impl App {
         } else {
             None
         };
-        let figures = HostFigures::new(dir, spawner.clone());
+        let figures = HostFigures::new(config, spawner.clone());
         let launcher = launcher(config, model.as_ref(), spawner, tasks);
         let observing = Observing::start(config, Arc::clone(&store) as Arc<dyn Store>, &metrics)?;
         let registry = Registry::open(

@@ -36,6 +36,7 @@ use serde::Deserialize;
 
 pub use auth::AuthSettings;
 pub use environment::Environment;
+use environment::pattern_names;
 pub use error::{ConfigError, Origin, Problem, Violation};
 pub use goose::{GooseSettings, GooseTransport, OwnConfiguration, ServeSettings};
 pub use layers::Flag;
@@ -140,6 +141,17 @@ impl Config {
     #[must_use]
     pub fn agent_environment(&self) -> Vec<(String, String)> {
         self.environment.passed(&self.goose.pass_env)
+    }
+
+    /// The variables of commands that goose's shell runs through gander: those of gander's own, and of `goose.env`, that
+    /// `goose.terminal_env` names. What goose itself has besides, its provider's key above all, is not among them.
+    #[must_use]
+    pub fn terminal_environment(&self) -> Vec<(String, String)> {
+        let patterns = &self.goose.terminal_env;
+        let is_named = |name: &str| patterns.iter().any(|pattern| pattern_names(pattern, name));
+        let set = self.goose.env.iter().filter(|(name, _)| is_named(name));
+        let set = set.map(|(name, value)| (name.clone(), value.expose().to_owned()));
+        self.environment.passed(patterns).into_iter().chain(set).collect()
     }
 
     /// The home that goose shares with its user: where it keeps what is its own when nobody gives it another one, by

@@ -14,6 +14,7 @@
 //! - [`plan`]: its todo list, read as the plan.
 //! - [`remembered`]: what it must not remember of permissions.
 //! - [`servers`]: the tool servers (MCP) it gets.
+//! - [`skills`]: where its skills are.
 //! - [`steer`]: how words are put into its running turn.
 //! - [`tools`]: what its tools do, as far as the permission rules have to know.
 //! - [`updates`]: what its updates mean beyond ACP.
@@ -34,6 +35,7 @@ pub mod plan;
 pub mod remembered;
 pub mod serve;
 pub mod servers;
+pub mod skills;
 pub mod starting;
 pub mod steer;
 pub mod tools;

@@ -5,6 +5,7 @@
 //! - [`config`]: defaults, file and environment in layers; the only reader of the environment.
 //! - [`session`]: the core: sessions, turns, permissions, events, and the ports to agent and log.
 //! - [`acp`]: the Agent Client Protocol over a child's pipes, to and from the core's types.
+//! - [`client_tools`]: gander's own file system and terminal for the agent's tools.
 //! - [`goose`]: what is goose's own: launching, homes, catalogue, the todo list as plan.
 //! - [`mcp_proxy`]: between an agent and MCP servers that its first question would lose.
 //! - [`process`]: child processes and their ends; knows neither goose nor sessions.
@@ -23,6 +24,7 @@
 pub mod config;
 pub mod session;
 pub mod acp;
+pub mod client_tools;
 pub mod goose;
 pub mod mcp_proxy;
 pub mod process;

@@ -78,6 +78,11 @@ struct StateLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    key: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BuildLabels {
     version: &'static str,
 }
@@ -108,6 +113,8 @@ struct Figures {
     streams: Gauge,
     queued_bytes: Gauge,
     storage_bytes: Gauge,
+    storage_writable: Gauge,
+    limits: Family<LimitLabels, Gauge>,
     processes_killed: Counter,
     resident_bytes: Gauge,
 }
@@ -125,6 +132,10 @@ pub struct Moment {
     pub queued_bytes: usize,
     /// Bytes of the database's files.
     pub storage_bytes: u64,
+    /// Whether the store takes something.
+    pub storage_writable: bool,
+    /// The configuration's limits that figures come near to, by key; 0 for none.
+    pub limits: Vec<(&'static str, u64)>,
     /// Processes that were killed since the start because nobody was left that they belonged to.
     pub processes_killed: u64,
     /// Bytes of memory that gander itself takes.
@@ -169,6 +180,8 @@ impl Metrics {
             streams: Gauge::default(),
             queued_bytes: Gauge::default(),
             storage_bytes: Gauge::default(),
+            storage_writable: Gauge::default(),
+            limits: Family::default(),
             processes_killed: Counter::default(),
             resident_bytes: Gauge::default(),
         };
@@ -230,6 +243,10 @@ impl Metrics {
         figures.streams.set(gauge(moment.streams as u64));
         figures.queued_bytes.set(gauge(moment.queued_bytes as u64));
         figures.storage_bytes.set(gauge(moment.storage_bytes));
+        figures.storage_writable.set(i64::from(moment.storage_writable));
+        for (key, limit) in &moment.limits {
+            figures.limits.get_or_create(&LimitLabels { key }).set(gauge(*limit));
+        }
         figures.resident_bytes.set(gauge(moment.resident_bytes));
         let counted: &AtomicU64 = figures.processes_killed.inner();
         counted.fetch_max(moment.processes_killed, std::sync::atomic::Ordering::Relaxed);
@@ -321,6 +338,16 @@ impl Figures {
             "What waits to be committed",
             bytes.clone(),
             self.queued_bytes.clone(),
+        );
+        to.register(
+            "storage_writable",
+            "1 while something can be written, else 0",
+            self.storage_writable.clone(),
+        );
+        to.register(
+            "limit",
+            "The configuration's limits that other figures come near to, by key; 0 for none",
+            self.limits.clone(),
         );
         to.register_with_unit("storage", "The database's files", bytes.clone(), self.storage_bytes.clone());
         to.register_with_unit("resident", "Memory of gander itself", bytes, self.resident_bytes.clone());

@@ -6,9 +6,9 @@
 //!
 //! A shim per child sees to it that nothing which the program starts outlives the program or the gateway, not even
 //! what makes a session of its own, and also when the gateway is killed. `shim.rs` says how; `exec_helper.rs`
-//! what has to happen in the program's own process; `handshake.rs` how both learn what to run; `registry.rs` what
-//! happens when a shim itself is killed; `sweep.rs` how processes are found and killed, `marked.rs` those of one user of
-//! a program that works for several.
+//! what has to happen in the program's own process; `handshake.rs` how both learn what to run; `lingering.rs` what
+//! becomes of a program whose children may outlive it; `registry.rs` what happens when a shim itself is killed;
+//! `sweep.rs` how processes are found and killed, `marked.rs` those of one user of a program that works for several.
 //!
 //! **Invariant: while [strays are killed](crate::process::Spawner::adopt_and_kill_strays), every child process of the
 //! gateway is started here.** Any other would be taken for what a killed shim left, and killed.
@@ -25,12 +25,14 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open, set_child_subreaper};
 use tokio::io::AsyncWriteExt;
-use tokio::process::{ChildStderr, Command};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio_util::sync::CancellationToken;
 
 use crate::shutdown::Tasks;
 
 use self::child::ProgramHandle;
 use self::handshake::{Report, Step};
+use self::lingering::Watch;
 use self::registry::{Registration, Registry};
 use self::sweep::{MARKER, Mark};
 use self::table::{Entry, Identity, positive};
@@ -38,6 +40,7 @@ use self::table::{Entry, Identity, positive};
 mod child;
 mod exec_helper;
 mod handshake;
+mod lingering;
 mod listening;
 mod marked;
 mod registry;
@@ -47,12 +50,15 @@ mod table;
 
 pub use self::child::{Child, ChildControl};
 pub use self::handshake::InvalidSpec;
+pub use self::lingering::{LingeringChild, LingeringControl};
 pub use self::marked::ProcessMark;
 pub use self::sweep::DescendantSnapshot;
 
 /// The first arguments that make gander's binary a helper.
 const SHIM: &str = "shim";
 const EXEC_HELPER: &str = "exec-helper";
+/// The argument of a shim that goes on while anything that its program started still runs.
+const LINGERS: &str = "lingers";
 
 /// `EX_USAGE` and `EX_OSERR` of `sysexits.h`.
 const USAGE_EXIT_CODE: u8 = 64;
@@ -204,20 +210,47 @@ impl Spawner {
     }
 
     /// Starts a program under a shim of its own; returns when it runs. Dropping the future ends the attempt.
-    pub async fn spawn(&self, mut spec: ProcessSpec) -> Result<Child, SpawnError> {
+    pub async fn spawn(&self, spec: ProcessSpec) -> Result<Child, SpawnError> {
+        let (stdin, child) = self.start(spec, Stdio::piped(), None).await?;
+        let Pipes { stdout, stderr, control } = child;
+        Ok(Child { stdin: stdin.ok_or(SpawnError::HelperEnded)?, stdout, stderr, control })
+    }
+
+    /// Starts a program with no standard input, whose children may outlive it: the shim, and with it all that the
+    /// program started, stays when the program has ended, until nothing is left or [`LingeringChild::end`].
+    pub async fn spawn_lingering(&self, spec: ProcessSpec) -> Result<LingeringChild, SpawnError> {
+        let (reports, shim_reports) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+        let watch = Watch { end: CancellationToken::new() };
+        let (_none, child) = self.start(spec, Stdio::null(), Some((shim_reports, watch.clone()))).await?;
+        let Pipes { stdout, stderr, control } = child;
+        Ok(LingeringChild::new((stdout, stderr), control, reports, watch, &self.shared.tasks)?)
+    }
+
+    async fn start(
+        &self,
+        mut spec: ProcessSpec,
+        stdin: Stdio,
+        lingers: Option<(OwnedFd, Watch)>,
+    ) -> Result<(Option<ChildStdin>, Pipes), SpawnError> {
         spec.environment.push((MARKER.into(), self.shared.mark.clone().into()));
         let encoded = handshake::encode_spec(&spec)?;
 
         let (control, shim_control) = UnixStream::pair()?;
         let (stderr, program_stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+        let watch = match lingers {
+            Some((reports, watch)) => {
+                handshake::send_descriptor(&control, reports)?;
+                Some(watch)
+            }
+            None => None,
+        };
         handshake::send_descriptor(&control, program_stderr)?;
         control.set_nonblocking(true)?;
         let mut control = tokio::net::UnixStream::from_std(control)?;
-        let (mut shim, registration) = self.start_shim(shim_control)?;
+        let (mut shim, registration) = self.start_shim(shim_control, stdin, watch.is_some())?;
         let shim_identity = identity_of(registration.pid)?;
-        let (Some(stdin), Some(stdout)) = (shim.stdin.take(), shim.stdout.take()) else {
-            return Err(SpawnError::HelperEnded);
-        };
+        let stdin = shim.stdin.take();
+        let Some(stdout) = shim.stdout.take() else { return Err(SpawnError::HelperEnded) };
         // Best effort: the system limits how much pipe room a user may have.
         let _smaller = fcntl_setpipe_size(&stdout, STDOUT_PIPE_BYTES);
         let stderr = ChildStderr::from_std(stderr.into())?;
@@ -239,6 +272,7 @@ impl Spawner {
             (shim, registration),
             shim_identity,
             program,
+            watch,
             Arc::clone(&self.shared.registry),
             &self.shared.tasks,
         );
@@ -251,26 +285,39 @@ impl Spawner {
             reports.push(report);
         }
         if reports == [Report::Ready] {
-            return Ok(Child { stdin, stdout, stderr, control: control_of_child });
+            return Ok((stdin, Pipes { stdout, stderr, control: control_of_child }));
         }
         control_of_child.kill();
         control_of_child.exited().await;
         Err(failure(reports.last().copied(), &spec))
     }
 
-    fn start_shim(&self, control: UnixStream) -> io::Result<(tokio::process::Child, Registration)> {
+    fn start_shim(
+        &self,
+        control: UnixStream,
+        stdin: Stdio,
+        lingers: bool,
+    ) -> io::Result<(tokio::process::Child, Registration)> {
         let mut command = Command::new(&self.shared.executable);
         command
             .arg0("gander")
             .arg(SHIM)
             .arg(self.shared.gateway.as_raw_nonzero().to_string())
+            .args(lingers.then_some(LINGERS))
             .env_clear()
             .env(MARKER, &self.shared.mark)
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(OwnedFd::from(control));
         self.shared.registry.start(&mut command)
     }
+}
+
+/// What every started program has.
+struct Pipes {
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+    control: ChildControl,
 }
 
 /// The identity of a process that is known not to be reaped yet.

@@ -51,7 +51,12 @@ impl Agent {
                     &json!({ "sessionUpdate": "brand_new_update", "detail": { "depth": [1, 2] } }),
                 );
             }
-            "request" => echo(&self.request(rest, &json!({ "sessionId": session_id })).to_string()),
+            "request" => {
+                let (method, params) = rest.split_once(' ').unwrap_or((rest, "{}"));
+                let mut params: Value = serde_json::from_str(params).unwrap_or_default();
+                params["sessionId"] = json!(session_id);
+                echo(&self.request(method, &params).to_string());
+            }
             "env" => echo(&env::var(rest).unwrap_or_else(|_| "(not set)".to_owned())),
             "pid" => echo(&std::process::id().to_string()),
             "sleep" => self.wait_for_cancel(session_id, Some(Duration::from_millis(number() as u64))),

@@ -18,7 +18,7 @@
 //! | `plan A,B` | an ACP plan update with these entries, the first in progress |
 //! | `update JSON` | this session update as it is |
 //! | `unknown-update` | a session update of a kind that nobody knows |
-//! | `request METHOD` | a request of this method to the client; then says the answer |
+//! | `request METHOD [PARAMS]` | a request of this method to the client, with these params as JSON and the session's id; then says the answer |
 //! | `env NAME`, `pid` | says the variable or the process id |
 //! | `sleep MS`, `wait` | waits so long, or until it is cancelled |
 //! | `hang` | never answers, cancelled or not |

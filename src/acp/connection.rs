@@ -9,8 +9,10 @@
 //! an agent that writes and does not read would else stop both sides for ever. A full queue means that the agent does
 //! not take what it is sent; it is given up.
 
+mod client_requests;
 mod clock;
 mod closing;
+mod commands;
 mod extensions;
 mod link;
 mod pending;
@@ -19,6 +21,7 @@ mod reader;
 mod servers;
 mod sessions;
 mod start;
+mod ties;
 mod writer;
 
 use std::sync::atomic::AtomicBool;
@@ -37,12 +40,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use self::clock::AgentClock;
-pub use self::link::{AgentPipes, AgentSocket};
+pub use self::link::{AgentPipes, AgentSocket, ToolPort};
 use self::pending::{Pending, State};
 pub use self::providers::ProviderFacts;
 pub use self::sessions::KeptSession;
 use super::stdio::Redactor;
 use super::{rpc, translate};
+use crate::session::agent::client_tools::ClientTools;
 use crate::session::agent::{
     AgentCommand, AgentEvent, AgentFailure, AgentGone, ConfigOption, ExtensionStatus, PermissionReply,
     ReplyToken, SteerFailure,
@@ -67,6 +71,8 @@ pub struct Limits {
     /// How many permission requests of the agent may wait for an answer; one more is answered `cancelled`. goose asks
     /// one at a time.
     pub pending_permissions: usize,
+    /// How many requests of the agent for files and commands may be under way; one more is refused.
+    pub client_requests: usize,
     /// How long the requests of a start, `initialize` and `session/new`, may take each.
     pub start_timeout: Duration,
     /// How long any other request may take; an agent that takes longer is given up. Prompts have no limit.
@@ -79,6 +85,7 @@ impl Default for Limits {
             line_bytes: 16 * 1024 * 1024,
             bad_lines: 1000,
             pending_permissions: 64,
+            client_requests: 32,
             start_timeout: Duration::from_mins(1),
             request_timeout: Duration::from_secs(30),
         }
@@ -116,6 +123,8 @@ pub struct Connection {
     clock: AgentClock,
     /// The agent's id of its one session.
     session: OnceLock<String>,
+    /// What it is offered; `None`: nothing.
+    tools: Option<Arc<dyn ClientTools>>,
     kill: Arc<dyn Fn() + Send + Sync>,
     redactor: Redactor,
     /// Why the agent is given up; set once, before `given_up` is.
@@ -142,10 +151,14 @@ impl Connection {
                     prompt: Vec<Value>,
                 }
                 let params = Prompt { session_id: session()?, prompt: content };
+                if let Some(tools) = &self.tools {
+                    tools.turn_begun();
+                }
                 self.begin(AGENT_METHOD_NAMES.session_prompt, &params, Pending::Prompt(turn)).map(drop)
             }
             AgentCommand::Cancel => {
                 let params = CancelNotification::new(session()?);
+                self.turn_over();
                 self.enqueue(rpc::notification_line(AGENT_METHOD_NAMES.session_cancel, &params))
             }
             AgentCommand::AnswerPermission { reply, answer } => self.answer_permission(&reply, answer),
@@ -168,6 +181,13 @@ impl Connection {
                     })
                 })
             }
+        }
+    }
+
+    /// What the agent still asks of the machine is refused, until the next turn.
+    fn turn_over(&self) {
+        if let Some(tools) = &self.tools {
+            tools.turn_over();
         }
     }
 

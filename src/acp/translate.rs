@@ -20,7 +20,7 @@ use crate::session::agent::{AgentEvent, ContextUsage, ModelCallUsage, Notice, No
 use crate::session::plan::{PlanEntry, PlanEntryPriority, PlanEntryStatus};
 use crate::session::turn::Cost;
 
-pub(super) use settings::{config_options, extension_results};
+pub(super) use settings::{available_commands, config_options, extension_results};
 pub(super) use tool_call::{PermissionRequest, permission_request};
 
 /// ACP's notification of what happens in a session.

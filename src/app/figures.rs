@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::StartError;
+use crate::config::Config;
 use crate::http::{Api, metrics, server};
 use crate::metrics::Moment;
 use crate::process::Spawner;
@@ -18,11 +19,18 @@ const PAGE_BYTES: u64 = 4096;
 pub(super) struct HostFigures {
     dir: Arc<Path>,
     spawner: Spawner,
+    limits: [(&'static str, u64); 4],
 }
 
 impl HostFigures {
-    pub(super) fn new(dir: &Path, spawner: Spawner) -> Self {
-        Self { dir: dir.into(), spawner }
+    pub(super) fn new(config: &Config, spawner: Spawner) -> Self {
+        let limits = [
+            ("sessions.max", config.sessions.max as u64),
+            ("sessions.max_running", config.sessions.max_running as u64),
+            ("storage.max_bytes", config.storage.max_bytes),
+            ("storage.queue_bytes", u64::from(config.storage.queue_bytes)),
+        ];
+        Self { dir: config.storage.dir.as_path().into(), spawner, limits }
     }
 
     pub(super) async fn moment(self, store: Arc<SqliteStore>) -> Moment {
@@ -33,6 +41,8 @@ impl HostFigures {
         Moment {
             queued_bytes: store.queued_bytes(),
             storage_bytes,
+            storage_writable: store.check_writable().await.is_ok(),
+            limits: self.limits.to_vec(),
             processes_killed: self.spawner.killed(),
             resident_bytes: resident_bytes().await,
             ..Moment::default()

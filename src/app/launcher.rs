@@ -13,6 +13,7 @@ mod servers;
 mod settle;
 mod shared;
 mod shared_home;
+mod tools;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -25,7 +26,7 @@ use rustix::io::Errno;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use self::agent::{GooseAgent, exit_of};
+use self::agent::{GooseAgent, Skills, exit_of};
 pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
@@ -35,7 +36,8 @@ pub(super) use self::serve::Serve;
 use self::servers::{Proxies, SessionServers};
 use self::settle::{NotReady, Origin, Settled, Started, settle};
 use self::shared::SharedPart;
-use crate::acp::{AgentPipes, Connection, Limits, NewSession, Redactor, StderrTail};
+use crate::acp::{AgentPipes, Connection, Limits, NewSession, Redactor, StderrTail, ToolPort};
+use crate::client_tools::{SessionTools, ToolSettings};
 use crate::goose::belonging::Belonging;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
@@ -59,6 +61,8 @@ pub(super) struct GooseSettings {
     pub(super) launch: LaunchSettings,
     /// The tool servers that sessions get.
     pub(super) servers: Servers,
+    /// What goose is offered of gander's own file system and terminal.
+    pub(super) tools: ToolSettings,
     /// Whose home new sessions work in.
     pub(super) home: HomeKind,
     /// The one that goose shares with its user, if the variables tell where that is.
@@ -147,14 +151,13 @@ impl GooseLauncher {
         // From here on every way out but the last one ends goose, since it drops this.
         let redactor = servers.redactor(&settings.redactor);
         let hearing = self.hearing(session, &guard.places, &redactor, &events);
+        let tools = self.tools_for(&spec, guard.places.root(), cwd.clone());
+        let run = Run { mode: spec.mode, guard: Arc::clone(&guard), cwd: cwd.clone(), tools };
         let mut agent = match &self.shared.serve {
-            None => {
-                let process = process_spec(program, &launch, cwd.clone());
-                self.run(process, spec.mode, Arc::clone(&guard), &redactor, events).await?
-            }
+            None => self.run(process_spec(program, &launch, cwd.clone()), run, &redactor, events).await?,
             Some(serve) => {
-                let run = (session, spec.mode, Arc::clone(&guard));
-                self.in_time(self.run_shared(serve, run, &redactor, events), &cancel).await?
+                let run = self.run_shared(serve, session, run, &redactor, events);
+                self.in_time(run, &cancel).await?
             }
         };
         agent.keep(servers.proxy.take());
@@ -228,8 +231,7 @@ impl GooseLauncher {
     async fn run(
         &self,
         process: ProcessSpec,
-        mode: Mode,
-        guard: Arc<Guard>,
+        Run { mode, guard, cwd, tools }: Run,
         redactor: &Redactor,
         events: mpsc::Sender<AgentEvents>,
     ) -> Result<GooseAgent, LaunchError> {
@@ -238,21 +240,24 @@ impl GooseLauncher {
         let control = child.control();
         let stderr =
             StderrTail::read(child.stderr, settings.stderr_bytes, redactor.clone(), &self.shared.tasks);
+        let (tools, port) = tools.unzip();
         let pipes = AgentPipes {
             stdout: child.stdout,
             stdin: child.stdin,
-            exit: exit_of(control.clone(), stderr.clone()),
+            exit: exit_of(control.clone(), stderr.clone(), tools.clone()),
             kill: {
                 let control = control.clone();
                 Arc::new(move || control.kill())
             },
             redactor: redactor.clone(),
+            tools: port,
         };
-        let filter = Box::new(GooseUpdates::new(mode));
-        let run = filter.run();
+        let filter = Box::new(GooseUpdates::new(mode).in_folder(cwd.clone(), settings.tools.diff_bytes));
+        let (run, places) = (filter.run(), filter.places());
         let connection = Connection::open(pipes, filter, events, self.limits(), &self.shared.tasks);
-        let process = AgentProcess::Own(control, stderr);
-        Ok(GooseAgent::new(connection, process, guard, run, self.shared.tasks.clone()))
+        let (process, skills) = (AgentProcess::Own(control, stderr), Skills { places, cwd });
+        let agent = GooseAgent::new(connection, process, guard, run, skills, self.shared.tasks.clone());
+        Ok(agent.with_tools(tools))
     }
 
     /// What bounds a connection.
@@ -311,6 +316,16 @@ impl GooseLauncher {
             _ => LaunchError::Failed { detail, stderr_tail: process.last_words().await },
         }
     }
+}
+
+/// What a goose is run for.
+struct Run {
+    mode: Mode,
+    guard: Arc<Guard>,
+    /// Where it works.
+    cwd: PathBuf,
+    /// What it is offered, and who does it.
+    tools: Option<(SessionTools, ToolPort)>,
 }
 
 /// What a start waits for, for the one who has to say so when it takes too long. A standard mutex: held for a copy.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings, Serve};
 use crate::acp::{Redactor, WebSocketLimits};
+use crate::client_tools::ToolSettings;
 use crate::config::{self, Config, GooseTransport, OwnConfiguration};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::ExtensionLevel;
@@ -18,6 +19,7 @@ use crate::http::prompt::PromptLimits;
 use crate::http::{HttpSettings, gate};
 use crate::process::Spawner;
 use crate::session::agent::LaunchSpec;
+use crate::session::agent::client_tools::OfferedTools;
 use crate::session::permission::PermissionSettings;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, SessionSettings};
@@ -63,6 +65,7 @@ pub(super) fn launcher(
             own: own_settings(config),
         },
         servers: config.mcp.servers(),
+        tools: tool_settings(config),
         home: config.goose.home,
         shared_home,
         config_dir,
@@ -96,6 +99,21 @@ fn serve(config: &Config, tasks: &Tasks) -> Option<Serve> {
     let sessions = config.sessions.max_running;
     (config.goose.transport == GooseTransport::Websocket)
         .then(|| Serve::new(settings, spec, limits, sessions, tasks.hard()))
+}
+
+/// What goose is offered of gander's own file system and terminal.
+fn tool_settings(config: &Config) -> ToolSettings {
+    ToolSettings {
+        offered: OfferedTools { filesystem: config.goose.filesystem, terminal: config.goose.terminal },
+        extra_roots: config.sessions.extra_roots.clone(),
+        file_bytes: config.limits.file_bytes,
+        diff_bytes: config.limits.diff_bytes,
+        terminals: config.limits.terminals,
+        live_bytes: config.limits.output_bytes,
+        kept_bytes: config.limits.terminal_output_bytes,
+        duration: config.limits.terminal_duration,
+        environment: config.terminal_environment(),
+    }
 }
 
 fn own_settings(config: &Config) -> OwnSettings {

@@ -79,7 +79,7 @@ impl Environment {
 }
 
 /// Whether a name or a prefix such as `OPENAI_*` names the variable.
-fn pattern_names(pattern: &str, name: &str) -> bool {
+pub(super) fn pattern_names(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
         None => name == pattern,

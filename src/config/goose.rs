@@ -45,6 +45,13 @@ pub struct GooseSettings {
     /// Whose home sessions work in.
     #[serde(deserialize_with = "parse::word")]
     pub home: HomeKind,
+    /// Whether goose's tools read and write files through gander.
+    pub filesystem: bool,
+    /// Whether goose's shell runs its commands through gander.
+    pub terminal: bool,
+    /// Names and prefixes of gander's own variables, and of those in `env`, that these commands have.
+    #[serde(deserialize_with = "parse::list")]
+    pub terminal_env: Vec<String>,
     /// The mode of a session whose caller names none.
     #[serde(deserialize_with = "parse::word")]
     pub mode: Mode,

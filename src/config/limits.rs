@@ -52,6 +52,17 @@ pub struct LimitSettings {
     pub event_queue: usize,
     /// Bytes of an answer that is stored for an idempotency key.
     pub idempotency_body_bytes: usize,
+    /// Bytes of a file that goose reads or writes through gander.
+    pub file_bytes: usize,
+    /// Bytes of each of the two texts of a diff.
+    pub diff_bytes: usize,
+    /// Commands that goose may run through gander at a time, per session.
+    pub terminals: usize,
+    /// Bytes of a command's output that are kept at most, the last ones.
+    pub terminal_output_bytes: usize,
+    /// How long such a command may run, with what it started; zero: for ever.
+    #[serde(deserialize_with = "parse::duration")]
+    pub terminal_duration: Duration,
 }
 
 impl LimitSettings {
@@ -71,7 +82,11 @@ impl LimitSettings {
         check_at_most("limits.queued_turns", self.queued_turns, MOST_QUEUED)?;
         check_bytes("limits.stderr_bytes", self.stderr_bytes)?;
         check_count("limits.event_queue", self.event_queue)?;
-        check_bytes("limits.idempotency_body_bytes", self.idempotency_body_bytes)
+        check_bytes("limits.idempotency_body_bytes", self.idempotency_body_bytes)?;
+        check_bytes("limits.file_bytes", self.file_bytes)?;
+        check_bytes("limits.diff_bytes", self.diff_bytes)?;
+        check_count("limits.terminals", self.terminals)?;
+        check_bytes("limits.terminal_output_bytes", self.terminal_output_bytes)
     }
 }
 

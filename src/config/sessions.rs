@@ -29,6 +29,9 @@ pub struct SessionSettings {
     /// listened on, none otherwise.
     #[serde(deserialize_with = "parse::list")]
     pub cwd_roots: Vec<PathBuf>,
+    /// Folders besides its own in which every session's files may be read and written through gander.
+    #[serde(deserialize_with = "parse::list")]
+    pub extra_roots: Vec<PathBuf>,
 }
 
 impl SessionSettings {
@@ -36,12 +39,14 @@ impl SessionSettings {
         check_count("sessions.max", self.max)?;
         check_count("sessions.max_running", self.max_running)?;
         check_count("sessions.max_starting", self.max_starting)?;
-        match self.cwd_roots.iter().find(|root| !root.is_absolute()) {
-            None => Ok(()),
-            Some(root) => {
+        for (key, roots) in
+            [("sessions.cwd_roots", &self.cwd_roots), ("sessions.extra_roots", &self.extra_roots)]
+        {
+            if let Some(root) = roots.iter().find(|root| !root.is_absolute()) {
                 let problem = Problem::NotAbsolute { found: root.to_string_lossy().into_owned() };
-                Err(Violation::new("sessions.cwd_roots", problem))
+                return Err(Violation::new(key, problem));
             }
         }
+        Ok(())
     }
 }

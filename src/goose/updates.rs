@@ -6,16 +6,21 @@
 //! - Its words about an error tell what went wrong.
 //! - That it has summed up the conversation it tells as a status, and when a caller asked for it (`/compact`) as a message.
 //! - It names the run of a turn, by which words can be put into it.
+//! - What its own tools do it tells in one way or the other; here it becomes one.
 
+mod calls;
 mod speech;
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
+use self::calls::OwnCalls;
 use self::speech::Speech;
 use super::outcome;
 use super::plan::{self, ParsedPlan};
+use super::skills::SkillPlaces;
 use super::steer::ActiveRun;
 use crate::session::agent::{
     AgentEvent, AgentEvents, AgentFailure, AgentPermissionRequest, EventFilter, Mode, Notice, NoticeLevel,
@@ -58,10 +63,14 @@ pub struct GooseUpdates {
     has_real_plan: bool,
     /// The last plan writes, oldest first.
     writes: VecDeque<PlanWrite>,
+    /// The calls of its own tools.
+    calls: OwnCalls,
     /// Whether the model speaks, or goose.
     speech: Speech,
     /// The run of the turn.
     run: ActiveRun,
+    /// Where its skills are.
+    places: SkillPlaces,
     /// Whether it has just echoed a slash command: its answer comes next.
     is_commanded: bool,
 }
@@ -74,10 +83,18 @@ impl GooseUpdates {
             is_chatting: mode == Mode::Chat,
             has_real_plan: false,
             writes: VecDeque::new(),
+            calls: OwnCalls::default(),
             speech: Speech::default(),
             run: ActiveRun::default(),
+            places: SkillPlaces::default(),
             is_commanded: false,
         }
+    }
+
+    /// That goose works in this folder, and how many bytes each of a diff's texts may have.
+    #[must_use]
+    pub fn in_folder(self, cwd: PathBuf, diff_bytes: usize) -> Self {
+        Self { calls: OwnCalls::in_folder(cwd, diff_bytes), ..self }
     }
 
     /// The run of the turn, as goose tells it.
@@ -86,14 +103,21 @@ impl GooseUpdates {
         self.run.clone()
     }
 
+    /// Where its skills are, as far as that is known.
+    #[must_use]
+    pub fn places(&self) -> SkillPlaces {
+        self.places.clone()
+    }
+
     fn write_of(&mut self, tool_call_id: &str) -> Option<&mut PlanWrite> {
         self.writes.iter_mut().find(|write| write.call.id == tool_call_id)
     }
 
-    fn call_started(&mut self, call: ToolCall, events: &mut AgentEvents) {
+    fn call_started(&mut self, mut call: ToolCall, events: &mut AgentEvents) {
         // Models make the ids and may use one again.
         self.writes.retain(|write| write.call.id != call.id);
         let Some(entries) = planned(&call) else {
+            self.calls.started(&mut call);
             return events.push(AgentEvent::ToolCallStarted(self.with_skipped(call)));
         };
         if self.writes.len() >= REMEMBERED_WRITES {
@@ -107,7 +131,9 @@ impl GooseUpdates {
     fn call_updated(&mut self, update: ToolCall, events: &mut AgentEvents) {
         let has_real_plan = self.has_real_plan;
         let Some(write) = self.write_of(&update.id) else {
-            return events.push(AgentEvent::ToolCallUpdated(self.with_skipped(update)));
+            let mut update = self.with_skipped(update);
+            self.calls.updated(&mut update);
+            return events.push(AgentEvent::ToolCallUpdated(update));
         };
         let is_end = !write.is_over && update.status.is_some_and(ToolCallStatus::is_final);
         let is_done =
@@ -175,9 +201,17 @@ impl EventFilter for GooseUpdates {
                 self.is_commanded = text.starts_with('/');
                 events.push(AgentEvent::UserMessage { message_id, text });
             }
+            AgentEvent::CommandsUpdated { commands, mut skills } => {
+                self.places.fill_in(&mut skills);
+                events.push(AgentEvent::CommandsUpdated { commands, skills });
+            }
             AgentEvent::ToolCallStarted(call) => self.call_started(call, events),
             AgentEvent::ToolCallUpdated(update) => self.call_updated(update, events),
             AgentEvent::ToolOutput { ref tool_call_id, .. } if self.write_of(tool_call_id).is_some() => {}
+            AgentEvent::ToolOutput { ref tool_call_id, truncated, .. } => {
+                self.calls.wrote(tool_call_id, truncated);
+                events.push(event);
+            }
             AgentEvent::PermissionRequested(request) => {
                 events.push(AgentEvent::PermissionRequested(self.permission_requested(request)));
             }

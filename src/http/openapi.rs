@@ -22,7 +22,7 @@ use links::{EventStreams, Links, Servers};
 use super::Api;
 use super::problem::{Code, FieldError, Problem};
 use super::stream::{StreamCursor, StreamReset};
-use crate::session::agent::{ExtensionStatus, NoticeLevel, SlashCommand};
+use crate::session::agent::{ExtensionStatus, NoticeLevel, Skill, SlashCommand};
 use crate::session::event::SessionChange;
 use crate::session::id::TurnId;
 use crate::session::permission::Permission;
@@ -133,6 +133,7 @@ pub(super) struct Refused(ProblemSchema);
             Permission,
             SessionUsage,
             SlashCommand,
+            Skill,
             NoticeLevel,
             StreamReset,
             StreamCursor,

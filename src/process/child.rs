@@ -15,10 +15,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::shutdown::Tasks;
 
+use super::lingering::Watch;
 use super::listening::listens_on;
 use super::marked::{ProcessMark, Which, count_marked, kill_marked};
 use super::registry::{Registration, Registry};
-use super::sweep::{DescendantSnapshot, SWEEP_LIMIT, count_background, sweep_since};
+use super::sweep::{DescendantSnapshot, SWEEP_LIMIT, count_background, count_running, sweep_since};
 use super::table::{Identity, ProcessTable};
 
 /// A program under its shim. Its pipes can be moved out; [`Child::control`] stays behind.
@@ -98,11 +99,12 @@ impl ChildControl {
         shim: (tokio::process::Child, Registration),
         shim_identity: Identity,
         program: ProgramHandle,
+        lingers: Option<Watch>,
         registry: Arc<Registry>,
         tasks: &Tasks,
     ) -> Self {
         let (report, exited) = watch::channel(None);
-        let end = ShimEnd { program: program.clone(), registry, tasks: tasks.clone() };
+        let end = ShimEnd { program: program.clone(), lingers, registry, tasks: tasks.clone() };
         tasks.spawn(async move {
             let status = end.wait(shim).await;
             report.send_replace(Some(status));
@@ -172,6 +174,16 @@ impl ChildControl {
         })
     }
 
+    /// How many processes run below the child's shim, the program among them.
+    pub async fn running(&self) -> usize {
+        let shim = self.inner.shim;
+        let counted = self.inner.tasks.spawn_blocking(move || count_running(shim)).await;
+        counted.unwrap_or_else(|error| {
+            tracing::error!(%error, "counting the child's processes failed");
+            0
+        })
+    }
+
     /// Kills what was started since the snapshot: tools of the program, and everything that left its parent. The
     /// program stays, with its children in process groups of their own and what ran at the snapshot. Returns how
     /// many processes were killed, when two looks in a row found none, or after a while: then it says that it is not
@@ -233,13 +245,15 @@ impl ChildControl {
 }
 
 /// What is said of a program whose own end nobody saw.
-fn killed() -> ExitStatus {
+pub(super) fn killed() -> ExitStatus {
     ExitStatus::from_raw(Signal::KILL.as_raw())
 }
 
 /// What the task that waits for a shim needs.
 struct ShimEnd {
     program: ProgramHandle,
+    /// Of a shim that goes on when its program has ended.
+    lingers: Option<Watch>,
     registry: Arc<Registry>,
     tasks: Tasks,
 }
@@ -268,9 +282,18 @@ impl ShimEnd {
         status
     }
 
-    /// Returns when the program is gone and the shim has had twice the time that it allows itself: it is stopped or
-    /// stuck. The hard shutdown kills the program.
+    /// Returns when the shim has no reason to go on and has had twice the time that it allows itself: it is stopped or
+    /// stuck. That is when the program is gone, or, of one that lingers, when nobody wants the rest to go on. The hard
+    /// shutdown is the end of all.
     async fn overdue(&self) {
+        if let Some(Watch { end }) = &self.lingers {
+            tokio::select! {
+                biased;
+                () = end.cancelled() => {}
+                () = self.tasks.hard().cancelled() => end.cancel(),
+            }
+            return sleep(2 * SWEEP_LIMIT).await;
+        }
         tokio::select! {
             biased;
             ended = self.program.ended() => {

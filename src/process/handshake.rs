@@ -2,7 +2,8 @@
 //!
 //! A socket pair stands in for the shim's standard error, and so for the exec helper's:
 //!
-//! 1. the gateway puts one byte with the real standard error's descriptor into it, then starts the shim;
+//! 1. the gateway puts one byte with the real standard error's descriptor into it, then starts the shim (before it one
+//!    with the pipe for the shim's own reports, if the shim lingers);
 //! 2. the exec helper says [`Report::Started`] and waits, so that the gateway can take hold of it by its number;
 //! 3. the gateway writes the [`ProcessSpec`] and closes its direction;
 //! 4. the exec helper says [`Report::Ready`] and becomes the program, which closes the socket: the end of the
@@ -48,6 +49,8 @@ pub(super) enum Report {
     Ready,
     /// The helper gave up, with the system's error number.
     Failed(Step, i32),
+    /// The program has ended, with the system's word for how. Of a shim that lingers.
+    Ended(i32),
 }
 
 impl Report {
@@ -61,6 +64,7 @@ impl Report {
             Self::Failed(Step::Setup, errno) => (b'h', errno),
             Self::Failed(Step::WorkingDirectory, errno) => (b'w', errno),
             Self::Failed(Step::Exec, errno) => (b'x', errno),
+            Self::Ended(status) => (b'E', status),
         };
         let [a, b, c, d] = number.to_le_bytes();
         [kind, a, b, c, d]
@@ -74,6 +78,7 @@ impl Report {
             b'h' => Self::Failed(Step::Setup, number),
             b'w' => Self::Failed(Step::WorkingDirectory, number),
             b'x' => Self::Failed(Step::Exec, number),
+            b'E' => Self::Ended(number),
             _ => return None,
         })
     }
@@ -241,6 +246,7 @@ mod tests {
             Report::Failed(Step::Setup, 1),
             Report::Failed(Step::WorkingDirectory, 2),
             Report::Failed(Step::Exec, 13),
+            Report::Ended(3 << 8),
         ];
         let (ours, theirs) = UnixStream::pair().unwrap();
         for report in reports {

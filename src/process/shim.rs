@@ -4,6 +4,9 @@
 //! signal handler and no protocol. It holds nothing but two process handles. Whatever the program starts, also in
 //! sessions of its own, stays below the shim, and when either the program or the gateway is gone the shim kills all
 //! of it. Then it ends as the program ended, so the gateway's `wait` sees the truth.
+//!
+//! A shim that lingers tells the program's end through a pipe and goes on while anything that the program started still
+//! runs. The other end of that pipe is the gateway's: when it is closed, the shim kills what is left.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -19,7 +22,7 @@ use rustix::process::{
     kill_process, pidfd_open, set_child_subreaper, setrlimit, setsid, wait,
 };
 
-use super::handshake::{Report, Step};
+use super::handshake::{Report, Step, receive_descriptor};
 use super::sweep::kill_every_descendant;
 use super::table::positive;
 
@@ -33,7 +36,8 @@ const REAP_INTERVAL: Duration = Duration::from_secs(1);
 /// Runs the shim until nothing of the program is left.
 pub(super) fn run(arguments: &[OsString]) -> ExitCode {
     let Some(gateway) = super::pid_argument(arguments) else { return ExitCode::from(super::USAGE_EXIT_CODE) };
-    match supervise(gateway) {
+    let lingers = arguments.get(3).is_some_and(|argument| argument == super::LINGERS);
+    match supervise(gateway, lingers) {
         Ok(status) => end_like(status),
         Err(error) => {
             Report::Failed(Step::Setup, error.raw_os_error().unwrap_or_default())
@@ -44,7 +48,7 @@ pub(super) fn run(arguments: &[OsString]) -> ExitCode {
 }
 
 /// Starts the program, waits for its end or the gateway's, and kills what is left. The program's end, if it was seen.
-fn supervise(gateway: Pid) -> io::Result<Option<WaitStatus>> {
+fn supervise(gateway: Pid, lingers: bool) -> io::Result<Option<WaitStatus>> {
     setsid()?;
     set_child_subreaper(Some(getpid()))?;
     let gateway_handle = pidfd_open(gateway, PidfdFlags::empty())?;
@@ -58,9 +62,11 @@ fn supervise(gateway: Pid) -> io::Result<Option<WaitStatus>> {
     let core = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
     setrlimit(Resource::Core, core)?;
 
+    // It comes before the descriptor that the exec helper takes.
+    let reports = if lingers { Some(receive_descriptor(rustix::stdio::stderr())?) } else { None };
     let mut reaper = Reaper { program: start_exec_helper()?, status: None };
     // From here on every way out has to leave nothing behind.
-    let watched = let_go_of_stdio().and_then(|()| watch(&gateway_handle, &mut reaper));
+    let watched = let_go_of_stdio().and_then(|()| watch(&gateway_handle, reports.as_ref(), &mut reaper));
     kill_every_descendant(|| reaper.reap() == Children::None);
     watched.map(|()| reaper.status)
 }
@@ -85,18 +91,42 @@ fn let_go_of_stdio() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the program has ended, or the gateway has and the program had its time to follow.
-fn watch(gateway: &OwnedFd, reaper: &mut Reaper) -> io::Result<()> {
+/// Waits until the program has ended, or the gateway has and the program had its time to follow. With `reports` it tells
+/// the program's end there and then waits until nothing is left, or nobody reads there any more.
+fn watch(gateway: &OwnedFd, reports: Option<&OwnedFd>, reaper: &mut Reaper) -> io::Result<()> {
     let program = pidfd_open(reaper.program, PidfdFlags::empty())?;
     while reaper.status.is_none() {
-        let mut handles = [PollFd::new(gateway, PollFlags::IN), PollFd::new(&program, PollFlags::IN)];
+        let mut handles = vec![PollFd::new(gateway, PollFlags::IN), PollFd::new(&program, PollFlags::IN)];
+        // That the reading end is closed shows without being asked for.
+        handles.extend(reports.map(|reports| PollFd::new(reports, PollFlags::empty())));
         wait_for(&mut handles, REAP_INTERVAL)?;
-        let gateway_gone = !handles[0].revents().is_empty();
+        let is_gone = |handle: &PollFd<'_>| !handle.revents().is_empty();
+        let (gateway_gone, nobody_reads) = (is_gone(&handles[0]), handles.get(2).is_some_and(is_gone));
+        if nobody_reads {
+            return Ok(());
+        }
         if gateway_gone && reaper.status.is_none() {
             wait_for(&mut [PollFd::new(&program, PollFlags::IN)], ORPHAN_GRACE)?;
             return Ok(());
         }
         reaper.reap();
+    }
+    match (reports, reaper.status) {
+        (Some(reports), Some(status)) => linger(gateway, reports, status, reaper),
+        _ => Ok(()),
+    }
+}
+
+/// Tells how the program ended and waits until nothing that it started is left, the gateway is gone, or nobody wants
+/// what is left to go on.
+fn linger(gateway: &OwnedFd, reports: &OwnedFd, status: WaitStatus, reaper: &mut Reaper) -> io::Result<()> {
+    Report::Ended(status.as_raw()).send(reports);
+    while reaper.reap() == Children::Some {
+        let mut handles = [PollFd::new(gateway, PollFlags::IN), PollFd::new(reports, PollFlags::empty())];
+        wait_for(&mut handles, REAP_INTERVAL)?;
+        if handles.iter().any(|handle| !handle.revents().is_empty()) {
+            break;
+        }
     }
     Ok(())
 }

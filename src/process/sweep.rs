@@ -77,6 +77,14 @@ pub(super) fn count_background(shim: Identity, program: Identity, since: &Descen
     started_since(&ProcessTable::read(), shim, program, since).len()
 }
 
+/// How many processes run below a shim.
+pub(super) fn count_running(shim: Identity) -> usize {
+    let table = ProcessTable::read();
+    let is_there = table.get(shim.pid).is_some_and(|entry| entry.identity == shim);
+    let below = if is_there { table.descendants(shim.pid) } else { Vec::new() };
+    below.iter().filter(|entry| !entry.zombie).count()
+}
+
 /// Kills what was started below a shim since the snapshot and is not the program's own doing. How many processes, and
 /// whether none was left.
 pub(super) fn sweep_since(shim: Identity, program: Identity, since: &DescendantSnapshot) -> (usize, bool) {

@@ -3,6 +3,8 @@
 //! Architecture invariant: nothing here names JSON-RPC, a transport or goose. An adapter turns a running agent
 //! into an [`Agent`] and a channel of [`AgentEvent`] batches.
 
+pub mod client_tools;
+mod commands;
 mod event;
 pub mod servers;
 pub mod settings;
@@ -20,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
+pub use self::commands::{Skill, SlashCommand};
 pub use self::event::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentOption, AgentPermissionRequest, ContextUsage,
     ModelCallUsage, ReplyToken, SteerFailure,
@@ -138,15 +141,6 @@ pub struct ExtensionStatus {
     pub loaded: bool,
     /// Why not.
     pub error: Option<String>,
-}
-
-/// A slash command that the agent offers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct SlashCommand {
-    /// Without the slash.
-    pub name: String,
-    /// For people.
-    pub description: String,
 }
 
 /// What a started agent says of itself.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::agent::{ConfigOption, ExtensionStatus, Mode, NoticeLevel, SlashCommand};
+use super::agent::{ConfigOption, ExtensionStatus, Mode, NoticeLevel, Skill, SlashCommand};
 use super::audit::By;
 use super::id::{MessageId, SessionId};
 use super::permission::{Permission, PermissionGrant};
@@ -96,7 +96,7 @@ event_kinds! {
     PermissionResolved = 19 "permission.resolved",
     /// Tokens and cost changed.
     UsageUpdated = 20 "usage.updated",
-    /// The slash commands changed.
+    /// The slash commands or the skills changed.
     CommandsUpdated = 21 "commands.updated",
     /// Something to know.
     Notice = 22 "notice",
@@ -259,6 +259,8 @@ pub enum EventBody {
     Commands {
         /// The slash commands, whole.
         commands: Vec<SlashCommand>,
+        /// The skills, whole.
+        skills: Vec<Skill>,
     },
     /// `notice`.
     Notice {

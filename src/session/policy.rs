@@ -25,7 +25,7 @@ pub use self::check::RuleFault;
 pub use self::decide::Verdict;
 pub use self::glob::Reach;
 pub use self::grant::{Grant, GrantedCalls};
-pub use self::paths::ResolvedPaths;
+pub use self::paths::{ResolvedPaths, real_path};
 pub use self::request::{FileArgument, ShellUse, ToolCatalogue, ToolFacts, ToolRequest};
 pub use self::rule::{Action, OnNoSubscriber, OnTimeout, PermissionPolicy, Rule};
 

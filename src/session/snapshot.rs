@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::agent::servers::{McpServerChoice, McpServerSummary};
-use super::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, SlashCommand};
+use super::agent::{ConfigOption, ExtensionStatus, LaunchSpec, Mode, Notice, Skill, SlashCommand};
 use super::id::{EventId, SessionId, Timestamp};
 use super::permission::Permission;
 use super::plan::Plan;
@@ -148,6 +148,9 @@ pub struct Snapshot {
     /// The tool servers asked for; whether they loaded is in `extensions`.
     #[serde(default)]
     pub mcp_servers: Vec<McpServerSummary>,
+    /// The skills that the agent has found.
+    #[serde(default)]
+    pub skills: Vec<Skill>,
     /// The latest notices, oldest first.
     pub notices: Vec<Notice>,
     /// The slash commands.
@@ -186,6 +189,7 @@ impl Snapshot {
             usage: SessionUsage::default(),
             extensions: Vec::new(),
             mcp_servers: launch.mcp_servers.iter().map(McpServerChoice::summary).collect(),
+            skills: Vec::new(),
             notices: Vec::new(),
             commands: Vec::new(),
             config_options: Vec::new(),

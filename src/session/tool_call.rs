@@ -1,5 +1,7 @@
 //! Tool calls of the agent.
 
+pub mod content;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -20,6 +20,9 @@ assert(GANDER && GOOSE, "GANDER and GOOSE name the two programs");
 const scratch = mkdtempSync(path.join(tmpdir(), "gander-proxies-"));
 const running = new Set();
 
+/** How long an answer or an event is waited for, in milliseconds: a proxy that holds it back holds it for ever. */
+const PATIENCE = 60_000;
+
 function run(program, args, env = {}) {
   const child = spawn(program, args, { env: { PATH: process.env.PATH, HOME: scratch, ...env }, stdio: ["ignore", "pipe", "pipe"] });
   running.add(child);
@@ -57,8 +60,10 @@ async function until(what, holds) {
 /** A request through the proxy; the answer's body is read by the caller. */
 function send(method, url, headers, body, localAddress) {
   return new Promise((resolve, reject) => {
-    const request = https.request(url, { method, headers, localAddress, rejectUnauthorized: false, servername: "gander.example.org", agent: false }, resolve);
-    request.on("error", reject);
+    const request = https.request(url, { method, headers, localAddress, rejectUnauthorized: false, servername: "gander.example.org", agent: false });
+    const timer = setTimeout(() => request.destroy(new Error(`no answer has come through: ${url}`)), PATIENCE);
+    for (const event of ["response", "error"]) request.on(event, () => clearTimeout(timer));
+    request.on("response", resolve).on("error", reject);
     request.end(body);
   });
 }
@@ -95,9 +100,16 @@ class Events {
   }
 
   async next() {
-    while (this.waiting.length === 0 && !this.ended) {
+    let inVain = false;
+    const timer = setTimeout(() => {
+      inVain = true;
+      this.wake?.();
+    }, PATIENCE);
+    while (this.waiting.length === 0 && !this.ended && !inVain) {
       await new Promise((resolve) => (this.wake = resolve));
     }
+    clearTimeout(timer);
+    assert(!inVain, "no event has come through");
     return this.waiting.shift() ?? null;
   }
 

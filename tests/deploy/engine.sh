@@ -59,8 +59,8 @@ in_container() {
 # Runs one of this machine's programs on the container's network: what reaches a published port.
 on_network_of_container() { nsenter --target "$container_pid" --net "$@"; }
 
-# Asks the container to stop, as `docker stop -t $1` does. Sets container_took, in seconds, and container_status, which is
-# 137 when it had to be killed; fails unless that is 0.
+# Asks the container to stop, as `docker stop -t $1` does. Sets container_took, in seconds, and container_status; fails
+# unless that is 0, which it is not when the container had to be killed.
 stop_container() {
     local patience="$1" began=$SECONDS
     kill -TERM "$container_pid"

@@ -181,12 +181,17 @@ async fn what_lost_gander_and_its_shim_at_once_ends_when_the_next_gander_starts(
     let mut gander = Setup::real().start().await;
     let session = gander.session(&json!({"mode": "auto"})).await;
     let beats = Beats::begin(&session, &ways, true).await;
-    let goose = u32::try_from(session.now().await["agent"]["pid"].as_u64().unwrap()).unwrap();
-    let shim = field(goose, 4).unwrap();
-    signal(shim, "STOP");
+    // goose's own, and that of the command that has left the beats.
+    let mut shims = gander.descendants();
+    shims.retain(|pid| field(*pid, 4) == Some(gander.pid()));
+    for shim in &shims {
+        signal(*shim, "STOP");
+    }
     gander.signal("KILL");
     gander.ended().await;
-    signal(shim, "KILL");
+    for shim in &shims {
+        signal(*shim, "KILL");
+    }
     beats.go_on().await;
     let gander = Setup::real().dir(Arc::clone(&gander.dir)).start().await;
     beats.have_stopped("the next start").await;

@@ -361,7 +361,8 @@ printf '{"timestamp":"%s","fields":{"message":"Failed to load extension moved: t
 
 #[tokio::test]
 async fn what_one_session_remembers_no_other_one_learns() {
-    let gander = Setup::real().start().await;
+    // The shell shows what goose's own programs find.
+    let gander = Setup::real().config("[goose]\nterminal = false").start().await;
     let users = gander.dir.path().join("home/.config");
     std::fs::create_dir_all(users.join("git")).unwrap();
     std::fs::write(users.join("git/config"), "[user]\nname = Ada\n").unwrap();

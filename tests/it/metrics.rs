@@ -54,6 +54,9 @@ async fn what_happens_in_sessions_is_counted_as_callers_were_told() {
         ("gander_turn_seconds_count", 3.0),
         ("gander_first_event_seconds_count", 2.0),
         ("gander_agents", 1.0),
+        ("gander_storage_writable", 1.0),
+        (r#"gander_limit{key="sessions.max_running"}"#, 64.0),
+        (r#"gander_spans_total{fate="dropped"}"#, 0.0),
         ("gander_queued_bytes", 0.0),
         (r#"gander_http_requests_total{method="POST",route="/v1/sessions",status="201"}"#, 1.0),
     ] {

@@ -150,8 +150,9 @@ impl Replay {
             exit: Box::pin(async move { exited.await.unwrap() }),
             kill: Arc::new(|| panic!("the agent was given up")),
             redactor: Redactor::default(),
+            tools: None,
         };
-        let filter = Box::new(GooseUpdates::new(mode));
+        let filter = Box::new(GooseUpdates::new(mode).in_folder("/ws".into(), 1 << 20));
         let connection = Connection::open(pipes, filter, events_in, Limits::default(), &tasks);
         let session = started.map(|started| {
             (started["result"]["sessionId"].as_str().unwrap().to_owned(), started["id"].clone())

@@ -220,7 +220,7 @@ fn a_database_that_cannot_be_used_stops_the_start_with_one_line() {
     let damaged = start_with(|file| std::fs::write(file.path().unwrap(), "no database".repeat(999)).unwrap());
     for ((said, code), line) in [
         (foreign, "<dir>/gander.db is not gander's database"),
-        (newer, "<dir>/gander.db was written by a newer gander (schema 999, this one knows up to 5)"),
+        (newer, "<dir>/gander.db was written by a newer gander (schema 999, this one knows up to 6)"),
         (damaged, "<dir>/gander.db is damaged: file is not a database"),
     ] {
         assert!(code.is_some_and(|code| code != 0), "{code:?}: {said}");

@@ -11,6 +11,7 @@ use super::{AgentClock, Connection, Limits, QUEUED_LINES, reader, writer};
 use crate::acp::stdio::{Lines, Redactor, StandardInput};
 use crate::acp::transport::{Incoming, Outgoing};
 use crate::acp::websocket::WebSocket;
+use crate::session::agent::client_tools::{ClientToolEvent, ClientTools};
 use crate::session::agent::{AgentEvents, AgentExit, BoxFuture, EventFilter};
 use crate::shutdown::Tasks;
 
@@ -26,6 +27,16 @@ pub struct AgentPipes<R, W> {
     pub kill: Arc<dyn Fn() + Send + Sync>,
     /// What must not be in its words about errors.
     pub redactor: Redactor,
+    /// What does what it asks of the machine, and so what it is offered; `None`: nothing.
+    pub tools: Option<ToolPort>,
+}
+
+/// Who does what an agent asks of the machine that it works on, and what there is to tell of that.
+pub struct ToolPort {
+    /// Does it.
+    pub tools: Arc<dyn ClientTools>,
+    /// What happens meanwhile.
+    pub events: mpsc::Receiver<ClientToolEvent>,
 }
 
 /// An agent that serves several sessions: how to talk to it about one of them, and how that ends.
@@ -36,6 +47,8 @@ pub struct AgentSocket {
     pub exit: BoxFuture<AgentExit>,
     /// What must not be in its words about errors.
     pub redactor: Redactor,
+    /// As [`AgentPipes::tools`].
+    pub tools: Option<ToolPort>,
 }
 
 /// What holds an agent, whatever carries its messages.
@@ -43,6 +56,7 @@ struct Hold {
     exit: BoxFuture<AgentExit>,
     kill: Arc<dyn Fn() + Send + Sync>,
     redactor: Redactor,
+    tools: Option<ToolPort>,
 }
 
 impl Connection {
@@ -62,16 +76,16 @@ impl Connection {
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let AgentPipes { stdout, stdin, exit, kill, redactor } = pipes;
+        let AgentPipes { stdout, stdin, exit, kill, redactor, tools } = pipes;
         let (incoming, outgoing) = (Lines::new(stdout, limits.line_bytes), StandardInput(stdin));
-        let hold = Hold { exit, kill, redactor };
+        let hold = Hold { exit, kill, redactor, tools };
         Self::open_over(incoming, outgoing, hold, (filter, events), limits, tasks)
     }
 
     /// As [`Connection::open`], over a WebSocket. An agent that has to be given up loses it; the process goes on for its
     /// other sessions.
     pub fn open_socket(
-        AgentSocket { socket, exit, redactor }: AgentSocket,
+        AgentSocket { socket, exit, redactor, tools }: AgentSocket,
         filter: Box<dyn EventFilter>,
         events: mpsc::Sender<AgentEvents>,
         limits: Limits,
@@ -79,7 +93,7 @@ impl Connection {
     ) -> Arc<Self> {
         let closer = socket.closer();
         let (incoming, outgoing) = socket.split();
-        let hold = Hold { exit, kill: Arc::new(move || closer.close()), redactor };
+        let hold = Hold { exit, kill: Arc::new(move || closer.close()), redactor, tools };
         Self::open_over(incoming, outgoing, hold, (filter, events), limits, tasks)
     }
 
@@ -87,18 +101,20 @@ impl Connection {
     fn open_over(
         incoming: impl Incoming,
         carrier: impl Outgoing,
-        Hold { exit, kill, redactor }: Hold,
+        Hold { exit, kill, redactor, tools }: Hold,
         (filter, events): (Box<dyn EventFilter>, mpsc::Sender<AgentEvents>),
         limits: Limits,
         tasks: &Tasks,
     ) -> Arc<Self> {
         let (outgoing, queue) = mpsc::channel(QUEUED_LINES);
+        let (tools, tool_events) = tools.map(|port| (port.tools, port.events)).unzip();
         let connection = Arc::new(Self {
             limits,
             outgoing,
             state: Mutex::default(),
             clock: AgentClock::default(),
             session: OnceLock::new(),
+            tools,
             kill,
             redactor,
             reason: OnceLock::new(),
@@ -110,7 +126,8 @@ impl Connection {
         let writer = writer::Writer::new(carrier, queue, connection.closing.clone());
         let ends = writer.ends();
         tasks.spawn(writer.run());
-        tasks.spawn(reader::Reader::new(connection.clone(), incoming, exit, filter, events, ends).run());
+        let reader = reader::Reader::new(connection.clone(), incoming, exit, filter, events, ends);
+        tasks.spawn(reader.with_tool_events(tool_events).run());
         connection
     }
 }

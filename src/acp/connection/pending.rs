@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::acp::rpc::RpcError;
@@ -36,6 +37,14 @@ pub(super) enum Pending {
     Told { answer: RequestAnswer, event: Box<dyn FnOnce(&RawValue) -> AgentEvent + Send> },
 }
 
+/// A request of the agent that is under way.
+struct ClientRequest {
+    /// The agent's id of it, as raw JSON.
+    id: Box<RawValue>,
+    /// Given when the agent needs no answer any more.
+    withdrawn: CancellationToken,
+}
+
 #[derive(Default)]
 pub(super) struct State {
     /// The last id given to a request. Ids are gander's own and never given twice.
@@ -44,6 +53,9 @@ pub(super) struct State {
     /// The agent's ids, as raw JSON, of the permission requests that are not answered. Agents may use an id twice and
     /// of any type, so gander's own random token is the key.
     held: HashMap<ReplyToken, Box<RawValue>>,
+    /// The agent's requests for files and commands that are under way, by numbers of gander's own.
+    client_requests: HashMap<u64, ClientRequest>,
+    last_client_request: u64,
     /// Set when the agent is gone.
     pub(super) ended: Option<AgentFailure>,
 }
@@ -91,11 +103,39 @@ impl State {
         tokens
     }
 
+    /// Enters a request of the agent: its number, and what is given when the agent withdraws it. `None` when `limit` are
+    /// under way.
+    pub(super) fn begin_client_request(
+        &mut self,
+        id: &RawValue,
+        limit: usize,
+    ) -> Option<(u64, CancellationToken)> {
+        if self.client_requests.len() >= limit {
+            return None;
+        }
+        self.last_client_request += 1;
+        let withdrawn = CancellationToken::new();
+        let request = ClientRequest { id: id.to_owned(), withdrawn: withdrawn.clone() };
+        self.client_requests.insert(self.last_client_request, request);
+        Some((self.last_client_request, withdrawn))
+    }
+
+    pub(super) fn end_client_request(&mut self, number: u64) {
+        self.client_requests.remove(&number);
+    }
+
+    /// The agent needs no answer to what it sent under `id`.
+    pub(super) fn withdraw_client_request(&self, id: &RawValue) {
+        let same = self.client_requests.values().filter(|request| request.id.get() == id.get());
+        same.for_each(|request| request.withdrawn.cancel());
+    }
+
     /// The agent is gone: whoever waits is told, what it asked needs no answer. An open prompt is told by the
     /// agent's last event.
     pub(super) fn end(&mut self, failure: &AgentFailure) {
         self.ended = Some(failure.clone());
         self.held.clear();
+        self.client_requests.values().for_each(|request| request.withdrawn.cancel());
         for (_, pending) in self.pending.drain() {
             match pending {
                 Pending::Request(answer) | Pending::Load(answer) | Pending::Told { answer, .. } => {

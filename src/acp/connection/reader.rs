@@ -17,10 +17,12 @@ use tracing::{debug, warn};
 
 use super::Connection;
 use super::pending::{Pending, RequestAnswer, failure_of};
+use super::ties::ToolTies;
 use super::writer::WriterEnds;
 use crate::acp::rpc::{self, Line, Message, RpcError};
 use crate::acp::translate;
 use crate::acp::transport::Incoming;
+use crate::session::agent::client_tools::ClientToolEvent;
 use crate::session::agent::{
     AgentEvent, AgentEvents, AgentExit, AgentFailure, AgentPermissionRequest, BoxFuture, EventFilter, Notice,
     NoticeLevel,
@@ -41,13 +43,15 @@ const KILLED_GRACE: Duration = Duration::from_secs(5);
 const LOGGED_BAD_LINES: u64 = 3;
 /// JSON-RPC's codes.
 const METHOD_NOT_FOUND: i64 = -32601;
-const INVALID_PARAMS: i64 = -32602;
+pub(super) const INVALID_PARAMS: i64 = -32602;
 
 pub(super) struct Reader<I> {
     incoming: I,
     exit: BoxFuture<AgentExit>,
     events: mpsc::Sender<AgentEvents>,
     ends: WriterEnds,
+    /// What happens at what the agent asks of the machine.
+    tool_events: Option<mpsc::Receiver<ClientToolEvent>>,
     inbox: Inbox,
 }
 
@@ -56,6 +60,8 @@ struct Inbox {
     connection: Arc<Connection>,
     filter: Box<dyn EventFilter>,
     batch: AgentEvents,
+    /// Which tool calls the commands and files belong to that the agent asks for.
+    ties: ToolTies,
     /// Answers to requests of gander. They are told behind the batch: whoever asked then finds in the events all that
     /// the agent had said before (goose tells a setting's change ahead of its answer).
     answers: Vec<(RequestAnswer, Result<Box<RawValue>, AgentFailure>)>,
@@ -71,13 +77,21 @@ impl<I: Incoming> Reader<I> {
         events: mpsc::Sender<AgentEvents>,
         ends: WriterEnds,
     ) -> Self {
-        let inbox = Inbox { connection, filter, batch: Vec::new(), answers: Vec::new(), bad_lines: 0 };
-        Self { incoming, exit, events, ends, inbox }
+        let (batch, answers, ties) = (Vec::new(), Vec::new(), ToolTies::default());
+        let inbox = Inbox { connection, filter, batch, ties, answers, bad_lines: 0 };
+        Self { incoming, exit, events, ends, tool_events: None, inbox }
+    }
+
+    /// Tells what happens at what the agent asks of the machine among what it says itself.
+    pub(super) fn with_tool_events(mut self, events: Option<mpsc::Receiver<ClientToolEvent>>) -> Self {
+        self.tool_events = events;
+        self
     }
 
     pub(super) async fn run(mut self) {
         let exit = self.read_to_the_end().await;
         self.ends.agent_gone.cancel();
+        self.inbox.connection.turn_over();
         let failure =
             AgentFailure { class: exit.class, code: None, message: format!("the agent ended: {}", exit.how) };
         self.inbox.connection.state().end(&failure);
@@ -108,6 +122,10 @@ impl<I: Incoming> Reader<I> {
                 () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {
                     connection.give_up("the agent closed its pipes and did not exit");
                 }
+                Some(event) = next_tool_event(&mut self.tool_events) => {
+                    self.inbox.tool_event(event);
+                    self.send_batch().await;
+                }
                 read = self.incoming.read(), if is_open => if read > 0 {
                     self.take().await;
                 } else {
@@ -121,7 +139,11 @@ impl<I: Incoming> Reader<I> {
 
     /// Takes what one read brought.
     async fn take(&mut self) {
-        let Self { incoming, inbox, .. } = self;
+        let Self { incoming, inbox, tool_events, .. } = self;
+        // What happened before the agent was answered is told before what it says then.
+        while let Some(Ok(event)) = tool_events.as_mut().map(mpsc::Receiver::try_recv) {
+            inbox.tool_event(event);
+        }
         incoming.take(|line| inbox.line(&line));
         if let Some((head, bytes)) = incoming.unfinished_too_long().filter(|(head, _)| !is_update(head)) {
             inbox.too_long(head, bytes);
@@ -176,6 +198,14 @@ impl<I: Incoming> Reader<I> {
     }
 }
 
+/// The next event; never, when there are none.
+async fn next_tool_event(events: &mut Option<mpsc::Receiver<ClientToolEvent>>) -> Option<ClientToolEvent> {
+    match events {
+        Some(events) => events.recv().await,
+        None => None,
+    }
+}
+
 /// The replacing conversion alone looks at every byte by itself, also of text that is sound.
 fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
@@ -206,6 +236,11 @@ impl Inbox {
             }
             Line::TooLong { head, bytes } => self.too_long(head, *bytes),
         }
+    }
+
+    fn tool_event(&mut self, event: ClientToolEvent) {
+        let Self { ties, filter, batch, .. } = self;
+        ties.happened(event, &mut |event| filter.filter(event, batch));
     }
 
     fn is_replaying(&self) -> bool {
@@ -246,6 +281,9 @@ impl Inbox {
             {
                 self.permission_request(id, params);
             }
+            Message::Request { id, method, params } if self.connection.is_client_tool(&method) => {
+                self.connection.client_request(id, &method, params);
+            }
             Message::Request { id, method, .. } => {
                 debug!(%method, "the agent asks for something that gander does not offer");
                 self.answer(rpc::error_line(id, METHOD_NOT_FOUND, "Method not found"));
@@ -257,9 +295,11 @@ impl Inbox {
             }
             Message::Notification { .. } if self.is_replaying() => {}
             Message::Notification { method, params } => {
-                let Self { connection, filter, batch, .. } = self;
+                let Self { connection, filter, batch, ties, .. } = self;
                 let session = connection.session.get().map(String::as_str);
-                translate::notification(&method, params, session, &mut |event| filter.filter(event, batch));
+                translate::notification(&method, params, session, &mut |event| {
+                    ties.said(event, &mut |event| filter.filter(event, batch));
+                });
             }
         }
     }
@@ -294,6 +334,8 @@ impl Inbox {
                         super::failure(None, "the agent's answer to the prompt has no stop reason".to_owned())
                     })
                 });
+                self.connection.turn_over();
+                self.ties.turn_over();
                 self.emit(AgentEvent::PromptFinished { turn, result });
             }
         }
@@ -322,6 +364,7 @@ impl Inbox {
     fn request_withdrawn(&mut self, params: Option<&RawValue>) {
         let params = translate::fields(params);
         let Some(id) = params.get("requestId").copied() else { return };
+        self.connection.state().withdraw_client_request(id);
         let withdrawn = self.connection.state().take_held_by_id(id);
         for reply in withdrawn {
             self.answer_cancelled(id);

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
-    AGENT_METHOD_NAMES, ClientCapabilities, Implementation, InitializeRequest, InitializeResponse,
-    LoadSessionRequest, NewSessionRequest,
+    AGENT_METHOD_NAMES, ClientCapabilities, FileSystemCapabilities, Implementation, InitializeRequest,
+    InitializeResponse, LoadSessionRequest, NewSessionRequest,
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -16,6 +16,7 @@ use super::servers::to_acp;
 use super::{AgentSelf, Connection, NewSession, failure, understand};
 use crate::acp::translate;
 use crate::session::agent::AgentFailure;
+use crate::session::agent::client_tools::OfferedTools;
 use crate::session::agent::servers::McpServer;
 
 impl Connection {
@@ -25,7 +26,7 @@ impl Connection {
         let mut own = serde_json::Map::new();
         own.insert("goose".to_owned(), serde_json::json!({"customNotifications": true}));
         let params = InitializeRequest::new(ProtocolVersion::V1)
-            .client_capabilities(ClientCapabilities::new().meta(own))
+            .client_capabilities(self.offered().meta(own))
             .client_info(Implementation::new("gander", env!("CARGO_PKG_VERSION")));
         let reply = self.request(AGENT_METHOD_NAMES.initialize, &params, self.limits.start_timeout).await?;
         let response: InitializeResponse = understand(AGENT_METHOD_NAMES.initialize, &reply)?;
@@ -39,6 +40,14 @@ impl Connection {
         }
         let about = response.agent_info.map(|about| AgentSelf { name: about.name, version: about.version });
         Ok(about.unwrap_or_else(|| AgentSelf { name: String::new(), version: String::new() }))
+    }
+
+    /// What the agent is told that it can ask for.
+    fn offered(&self) -> ClientCapabilities {
+        let OfferedTools { filesystem, terminal } =
+            self.tools.as_ref().map(|tools| tools.offered()).unwrap_or_default();
+        let files = FileSystemCapabilities::new().read_text_file(filesystem).write_text_file(filesystem);
+        ClientCapabilities::new().fs(files).terminal(terminal)
     }
 
     /// ACP `session/new`, with the tool servers that the session is to have. A connection has one session.

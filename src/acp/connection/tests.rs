@@ -11,6 +11,7 @@ use crate::session::id::TurnId;
 mod answers;
 mod ends;
 mod limits;
+mod tools;
 
 /// Passes everything on.
 struct NoFilter;
@@ -40,6 +41,15 @@ impl Peer {
     }
 
     fn open_with(limits: Limits, pipe_bytes: usize, queued_batches: usize) -> Self {
+        Self::open_offering(None, limits, pipe_bytes, queued_batches)
+    }
+
+    fn open_offering(
+        tools: Option<ToolPort>,
+        limits: Limits,
+        pipe_bytes: usize,
+        queued_batches: usize,
+    ) -> Self {
         let (stdin, gander_stdin) = tokio::io::duplex(pipe_bytes);
         let (gander_stdout, stdout) = tokio::io::duplex(pipe_bytes);
         let (events_in, events) = mpsc::channel(queued_batches);
@@ -61,6 +71,7 @@ impl Peer {
                 kill.cancel();
             }),
             redactor: Redactor::new(["sk-secret".to_owned()], ["/home/of/host".to_owned()]),
+            tools,
         };
         let connection = Connection::open(pipes, Box::new(NoFilter), events_in, limits, &tasks);
         let stdin = BufReader::new(stdin).lines();

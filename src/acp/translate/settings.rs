@@ -4,20 +4,30 @@ use agent_client_protocol_schema::v1::{SessionConfigKind, SessionConfigOption, S
 use serde_json::value::RawValue;
 
 use super::{Fields, fields, read};
-use crate::session::agent::{AgentEvent, ConfigChoice, ConfigOption, ExtensionStatus, SlashCommand};
+use crate::session::agent::{AgentEvent, ConfigChoice, ConfigOption, ExtensionStatus, Skill, SlashCommand};
 
 pub(super) fn commands(update: &Fields<'_>, emit: &mut impl FnMut(AgentEvent)) -> bool {
-    let Some(commands) = read::<Vec<&RawValue>>(update.get("availableCommands").copied()) else {
-        return false;
-    };
+    let Some(told) = available_commands(update) else { return false };
+    emit(told);
+    true
+}
+
+/// The slash commands of an update or an answer, the skills among them told by goose (`_meta.commandType`). `None` when
+/// there is no list.
+pub(in crate::acp) fn available_commands(list: &Fields<'_>) -> Option<AgentEvent> {
+    let commands = read::<Vec<&RawValue>>(list.get("availableCommands").copied())?;
     let commands = commands.into_iter().filter_map(|command| {
         let command = fields(Some(command));
         let name = read(command.get("name").copied())?;
         let description = read(command.get("description").copied()).unwrap_or_default();
-        Some(SlashCommand { name, description })
+        let kind: Option<String> = read(fields(command.get("_meta").copied()).get("commandType").copied());
+        Some(SlashCommand { name, description, kind: kind.map(|kind| kind.to_lowercase()) })
     });
-    emit(AgentEvent::CommandsUpdated(commands.collect()));
-    true
+    let commands: Vec<SlashCommand> = commands.collect();
+    let skills = commands.iter().filter(|command| command.kind.as_deref() == Some("skill")).map(|command| {
+        Skill { name: command.name.clone(), description: command.description.clone(), path: None }
+    });
+    Some(AgentEvent::CommandsUpdated { skills: skills.collect(), commands })
 }
 
 pub(super) fn mode(update: &Fields<'_>, emit: &mut impl FnMut(AgentEvent)) -> bool {

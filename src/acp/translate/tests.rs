@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::session::agent::{ConfigChoice, ConfigOption, SlashCommand};
+use crate::session::agent::{ConfigChoice, ConfigOption, Skill, SlashCommand};
 use crate::session::tool_call::{ToolCall, ToolCallStatus};
 
 /// What a notification of session `s` means.
@@ -253,9 +253,19 @@ fn plans_titles_modes_commands_and_settings() {
     assert_eq!(update_events(run), [AgentEvent::SessionMeta(json!({"goose": {"activeRunId": "r"}}))]);
     let mode = r#"{"sessionUpdate":"current_mode_update","currentModeId":"new_mode"}"#;
     assert_eq!(update_events(mode), [AgentEvent::ModeChanged("new_mode".to_owned())]);
-    let commands = r#"{"sessionUpdate":"available_commands_update","availableCommands":[{"name":"a","description":"A"},{}]}"#;
-    let command = SlashCommand { name: "a".to_owned(), description: "A".to_owned() };
-    assert_eq!(update_events(commands), [AgentEvent::CommandsUpdated(vec![command])]);
+    let commands = r#"{"sessionUpdate":"available_commands_update","availableCommands":[
+        {"name":"a","description":"A"},{},{"name":"s","description":"S","_meta":{"commandType":"Skill"}}]}"#;
+    let command = |name: &str, kind: Option<&str>| SlashCommand {
+        name: name.to_owned(),
+        description: name.to_uppercase(),
+        kind: kind.map(ToOwned::to_owned),
+    };
+    let skill = Skill { name: "s".to_owned(), description: "S".to_owned(), path: None };
+    let told = AgentEvent::CommandsUpdated {
+        commands: vec![command("a", None), command("s", Some("skill"))],
+        skills: vec![skill],
+    };
+    assert_eq!(update_events(commands), [told]);
     let options = r#"{"sessionUpdate":"config_option_update","configOptions":[{"id":"provider","name":"Provider",
         "type":"select","currentValue":"p","options":[{"value":"p","name":"P"}]},{"id":"odd"}]}"#;
     let option = ConfigOption {

@@ -1,6 +1,7 @@
 //! A running goose, as the core sees it.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,9 @@ use tokio::sync::oneshot;
 use super::guard::Guard;
 use super::process::AgentProcess;
 use crate::acp::{Connection, StderrTail};
+use crate::client_tools::SessionTools;
 use crate::goose::belonging;
+use crate::goose::skills::SkillPlaces;
 use crate::goose::steer::{self, ActiveRun, SteerParams};
 use crate::mcp_proxy::McpProxy;
 use crate::process::{ChildControl, DescendantSnapshot};
@@ -34,9 +37,20 @@ pub(super) struct GooseAgent {
     guard: Arc<Guard>,
     /// The run of the turn.
     run: ActiveRun,
+    skills: Skills,
     tasks: Tasks,
     /// What it reaches some of its tool servers through.
     proxy: Option<McpProxy>,
+    /// What runs its commands, if it does not do so itself.
+    tools: Option<SessionTools>,
+}
+
+/// What it takes to say where goose's skills are.
+#[derive(Clone)]
+pub(super) struct Skills {
+    pub(super) places: SkillPlaces,
+    /// The session's directory, as goose was told it.
+    pub(super) cwd: PathBuf,
 }
 
 /// How long goose may take from a prompt to naming its run, which it does at once.
@@ -48,10 +62,18 @@ impl GooseAgent {
         process: AgentProcess,
         guard: Arc<Guard>,
         run: ActiveRun,
+        skills: Skills,
         tasks: Tasks,
     ) -> Self {
         let at_start = DescendantSnapshot::default();
-        Self { connection, process, at_start, mark: Arc::default(), guard, run, tasks, proxy: None }
+        let (proxy, tools) = (None, None);
+        Self { connection, process, at_start, mark: Arc::default(), guard, run, skills, tasks, proxy, tools }
+    }
+
+    /// With what runs its commands.
+    pub(super) fn with_tools(mut self, tools: Option<SessionTools>) -> Self {
+        self.tools = tools;
+        self
     }
 
     /// Keeps the proxy for as long as goose.
@@ -63,6 +85,22 @@ impl GooseAgent {
     pub(super) async fn note_start(&mut self) {
         self.at_start = self.process.snapshot().await;
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = self.at_start.clone();
+        self.tell_commands();
+    }
+
+    /// Has goose say which commands and skills there are now, which it does by itself for a new process alone: the
+    /// workspace may have got others since.
+    fn tell_commands(&self) {
+        let (connection, Skills { places, cwd }) = (Arc::clone(&self.connection), self.skills.clone());
+        self.tasks.spawn(async move {
+            if connection.tell_commands().await
+                && places.are_missing()
+                && let Some(folders) = connection.skill_folders(&cwd).await
+            {
+                places.learn(&folders, &cwd);
+                connection.tell_commands().await;
+            }
+        });
     }
 
     /// Puts words into the running turn, as soon as goose has named its run.
@@ -93,6 +131,9 @@ impl GooseAgent {
 impl Drop for GooseAgent {
     fn drop(&mut self) {
         self.process.kill();
+        if let Some(tools) = &self.tools {
+            tools.end_now();
+        }
     }
 }
 
@@ -110,6 +151,7 @@ impl Agent for GooseAgent {
     }
 
     fn prepare_turn(&self) -> BoxFuture<Result<(), Unfit>> {
+        self.tell_commands();
         let (process, mark, guard) = (self.process.clone(), Arc::clone(&self.mark), Arc::clone(&self.guard));
         Box::pin(async move {
             let (remembers_nothing, snapshot) = tokio::join!(guard.check_memory(), process.snapshot());
@@ -128,28 +170,60 @@ impl Agent for GooseAgent {
     }
 
     fn sweep(&self) -> BoxFuture<Sweep> {
-        let process = self.process.clone();
+        let (process, tools) = (self.process.clone(), self.tools.clone());
         let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(async move {
-            let (killed, complete) = process.sweep(&mark).await;
-            Sweep { killed, complete }
+            let commands = async {
+                match tools {
+                    Some(tools) => tools.sweep().await,
+                    None => (0, true),
+                }
+            };
+            let ((killed, complete), (commands_killed, commands_complete)) =
+                tokio::join!(process.sweep(&mark), commands);
+            Sweep { killed: killed + commands_killed, complete: complete && commands_complete }
         })
     }
 
     fn background(&self) -> BoxFuture<usize> {
-        let (process, at_start) = (self.process.clone(), self.at_start.clone());
-        Box::pin(async move { process.background(&at_start).await })
+        let (process, at_start, tools) = (self.process.clone(), self.at_start.clone(), self.tools.clone());
+        Box::pin(async move {
+            let commands = async {
+                match tools {
+                    Some(tools) => tools.background().await,
+                    None => 0,
+                }
+            };
+            let (own, commands) = tokio::join!(process.background(&at_start), commands);
+            own + commands
+        })
     }
 
     fn end(&self, grace: Duration) -> BoxFuture<()> {
-        let (connection, process) = (Arc::clone(&self.connection), self.process.clone());
-        Box::pin(async move { process.end(&connection, grace).await })
+        let (connection, process, tools) =
+            (Arc::clone(&self.connection), self.process.clone(), self.tools.clone());
+        Box::pin(async move {
+            let commands = async {
+                if let Some(tools) = tools {
+                    tools.end().await;
+                }
+            };
+            tokio::join!(process.end(&connection, grace), commands);
+        })
     }
 }
 
-pub(super) fn exit_of(control: ChildControl, stderr: StderrTail) -> BoxFuture<AgentExit> {
+/// How goose ends; known when nothing is left of it and of its commands.
+pub(super) fn exit_of(
+    control: ChildControl,
+    stderr: StderrTail,
+    tools: Option<SessionTools>,
+) -> BoxFuture<AgentExit> {
     Box::pin(async move {
         let status = control.exited().await;
+        if let Some(tools) = tools {
+            tools.end().await;
+        }
         AgentExit {
             how: described(status),
             stderr_tail: stderr.text_at_exit().await,

@@ -13,11 +13,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::agent::{GooseAgent, described};
-use super::guard::Guard;
+use super::agent::{GooseAgent, Skills, described};
 use super::process::AgentProcess;
 use super::serve::{Serve, Served};
-use super::{GooseLauncher, failed};
+use super::{GooseLauncher, Run, failed};
 use crate::acp::{AgentSocket, Connection, Redactor, SocketCloser, WebSocket, WebSocketError};
 use crate::goose::extensions::{ExtensionChoice, ExtensionLevel};
 use crate::goose::launch::Launch;
@@ -175,7 +174,8 @@ impl GooseLauncher {
     pub(super) async fn run_shared(
         &self,
         serve: &Serve,
-        (session, mode, guard): (SessionId, Mode, Arc<Guard>),
+        session: SessionId,
+        Run { mode, guard, cwd, tools }: Run,
         redactor: &Redactor,
         events: mpsc::Sender<AgentEvents>,
     ) -> Result<GooseAgent, LaunchError> {
@@ -208,18 +208,28 @@ impl GooseLauncher {
                 });
             }
         });
+        let (tools, port) = tools.unzip();
         let exit = {
-            let part = part.clone();
-            Box::pin(async move { part.ended().await })
+            let (part, tools) = (part.clone(), tools.clone());
+            Box::pin(async move {
+                let exit = part.ended().await;
+                if let Some(tools) = tools {
+                    tools.end().await;
+                }
+                exit
+            })
         };
-        let link = AgentSocket { socket, exit, redactor: redactor.clone() };
-        let filter = Box::new(GooseUpdates::new(mode));
-        let run = filter.run();
+        let link = AgentSocket { socket, exit, redactor: redactor.clone(), tools: port };
+        let diff_bytes = self.shared.settings.tools.diff_bytes;
+        let filter = Box::new(GooseUpdates::new(mode).in_folder(cwd.clone(), diff_bytes));
+        let (run, places) = (filter.run(), filter.places());
         let tasks = &self.shared.tasks;
         let connection = Connection::open_socket(link, filter, events, self.limits(), tasks);
         // It is new.
         let _ = part_of.set(Arc::clone(&connection));
-        Ok(GooseAgent::new(connection, AgentProcess::Part(part), guard, run, tasks.clone()))
+        let (process, skills) = (AgentProcess::Part(part), Skills { places, cwd });
+        let agent = GooseAgent::new(connection, process, guard, run, skills, tasks.clone());
+        Ok(agent.with_tools(tools))
     }
 
     /// A connection for something else than a session's turns; it closes when it is dropped.
@@ -236,7 +246,8 @@ impl GooseLauncher {
                 lost()
             })
         };
-        let link = AgentSocket { socket, exit, redactor: self.shared.settings.redactor.clone() };
+        let redactor = self.shared.settings.redactor.clone();
+        let link = AgentSocket { socket, exit, redactor, tools: None };
         let filter = Box::new(GooseUpdates::new(Mode::Chat));
         let (events, tasks) = (self.nobody_listens(), &self.shared.tasks);
         let connection = Connection::open_socket(link, filter, events, self.limits(), tasks);

@@ -16,7 +16,7 @@ use super::guard::Guard;
 use super::process::process_spec;
 use super::settle::NotReady;
 use super::shared::home_of_all;
-use super::{GooseLauncher, failed};
+use super::{GooseLauncher, Run, failed};
 use crate::acp::{Connection, KeptSession};
 use crate::goose::belonging::Belonging;
 use crate::goose::noted::{self, GooseSession};
@@ -146,8 +146,8 @@ impl GooseLauncher {
             tasks: self.shared.tasks.clone(),
         };
         let events = self.nobody_listens();
-        let started = self.run(process, spec.mode, Arc::new(guard), &settings.redactor, events).await;
-        let agent = started.map_err(said)?;
+        let run = Run { mode: spec.mode, guard: Arc::new(guard), cwd: PathBuf::from("/"), tools: None };
+        let agent = self.run(process, run, &settings.redactor, events).await.map_err(said)?;
         let deleted = delete_with(&agent.connection, sessions).await;
         agent.end(Duration::ZERO).await;
         deleted.map_err(|failure| failure.message)

@@ -94,10 +94,13 @@ pub(super) fn validate(settings: &GooseSettings) -> Result<(), Violation> {
         };
         return Err(Violation::new(format!("goose.env.{name}"), problem));
     }
-    for pattern in &settings.pass_env {
-        if !is_variable_name(pattern.strip_suffix('*').unwrap_or(pattern)) {
+    for (key, patterns) in
+        [("goose.pass_env", &settings.pass_env), ("goose.terminal_env", &settings.terminal_env)]
+    {
+        let is_pattern = |text: &&String| is_variable_name(text.strip_suffix('*').unwrap_or(text));
+        if let Some(pattern) = patterns.iter().find(|pattern| !is_pattern(pattern)) {
             let problem = Problem::NotAVariable { found: pattern.clone(), prefixes: true };
-            return Err(Violation::new("goose.pass_env", problem));
+            return Err(Violation::new(key, problem));
         }
     }
     for name in &settings.caller_env {

@@ -165,6 +165,10 @@ const IN_FILES: &[(&str, &str)] = &[
         "goose.pass_env: \"*\" is not the name of an environment variable, or a prefix such as OPENAI_* (in FILE)",
     ),
     (
+        "[goose]\nterminal_env = \"A B\"",
+        "goose.terminal_env: \"A B\" is not the name of an environment variable, or a prefix such as OPENAI_* (in FILE)",
+    ),
+    (
         "[goose]\ncaller_env = \"GOOSE_*\"",
         "goose.caller_env: \"GOOSE_*\" is not the name of an environment variable (in FILE)",
     ),
@@ -183,6 +187,8 @@ const IN_FILES: &[(&str, &str)] = &[
     ("[sessions]\nmax = -1", "sessions.max: expected a whole number, found -1 (in FILE)"),
     ("[sessions]\nmax = 1.5", "sessions.max: expected a whole number, found 1.5 (in FILE)"),
     ("[sessions]\ncwd_roots = \"srv\"", "sessions.cwd_roots: \"srv\" is not an absolute path (in FILE)"),
+    ("[sessions]\nextra_roots = \"srv\"", "sessions.extra_roots: \"srv\" is not an absolute path (in FILE)"),
+    ("[limits]\nterminals = 0", "limits.terminals: expected a number from 1 to 1000000, found 0 (in FILE)"),
     ("[crash]\ndeaths = 0", "crash.deaths: expected a number from 1 to 1000000, found 0 (in FILE)"),
     ("[crash]\nwithin = \"0s\"", "crash.within: must be longer than zero (in FILE)"),
     (

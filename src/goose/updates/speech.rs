@@ -142,7 +142,7 @@ fn is_aside(event: &AgentEvent) -> bool {
         event,
         AgentEvent::ModelCallUsed(_)
             | AgentEvent::UsageUpdated(_)
-            | AgentEvent::CommandsUpdated(_)
+            | AgentEvent::CommandsUpdated { .. }
             | AgentEvent::TitleChanged(_)
             | AgentEvent::ModeChanged(_)
             | AgentEvent::ConfigOptionsUpdated(_)

@@ -31,7 +31,11 @@ fn write(id: &str, markdown: &str) -> AgentEvent {
 }
 
 fn shell(id: &str) -> AgentEvent {
-    AgentEvent::ToolCallStarted(ToolCall { tool: Some("shell".to_owned()), ..call(id) })
+    AgentEvent::ToolCallStarted(ToolCall {
+        tool: Some("shell".to_owned()),
+        kind: Some("execute".to_owned()),
+        ..call(id)
+    })
 }
 
 fn ended(id: &str, status: ToolCallStatus, text: &str) -> AgentEvent {

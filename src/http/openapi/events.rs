@@ -8,7 +8,7 @@ use utoipa::openapi::{Components, OpenApi as Document, RefOr};
 use utoipa::{Modify, ToSchema};
 
 use crate::http::stream::{StreamCursor, StreamCursorType, StreamReset, StreamResetType};
-use crate::session::agent::{NoticeLevel, SlashCommand};
+use crate::session::agent::{NoticeLevel, Skill, SlashCommand};
 use crate::session::event::{EventKind, SessionChange};
 use crate::session::permission::Permission;
 use crate::session::plan::Plan;
@@ -133,7 +133,8 @@ fn body(kind: EventKind, event: ObjectBuilder) -> ObjectBuilder {
         }
         EventKind::UsageUpdated => with(event, "usage", reference::<SessionUsage>()),
         EventKind::CommandsUpdated => {
-            with(event, "commands", ArrayBuilder::new().items(reference::<SlashCommand>()))
+            let event = with(event, "commands", ArrayBuilder::new().items(reference::<SlashCommand>()));
+            with(event, "skills", ArrayBuilder::new().items(reference::<Skill>()))
         }
         EventKind::Notice => {
             let event = with(event, "level", reference::<NoticeLevel>());

@@ -172,7 +172,7 @@ fn full_body(kind: EventKind) -> EventBody {
             EventBody::Permission { permission: Box::new(permission()), by: None }
         }
         EventKind::UsageUpdated => EventBody::Usage { usage: SessionUsage::default() },
-        EventKind::CommandsUpdated => EventBody::Commands { commands: Vec::new() },
+        EventKind::CommandsUpdated => EventBody::Commands { commands: Vec::new(), skills: Vec::new() },
         EventKind::Notice => {
             EventBody::Notice { level: NoticeLevel::Info, code: "a".into(), message: "b".into() }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ConfigOption, ExtensionStatus, Notice, SlashCommand};
+use super::{ConfigOption, ExtensionStatus, Notice, Skill, SlashCommand};
 use crate::session::id::{MessageId, TurnId};
 use crate::session::plan::PlanEntry;
 use crate::session::tool_call::ToolCall;
@@ -165,8 +165,13 @@ pub enum AgentEvent {
     ModelCallUsed(ModelCallUsage),
     /// The session's totals.
     UsageUpdated(ContextUsage),
-    /// The slash commands, whole.
-    CommandsUpdated(Vec<SlashCommand>),
+    /// What a prompt can call, whole.
+    CommandsUpdated {
+        /// The slash commands, skills among them.
+        commands: Vec<SlashCommand>,
+        /// The skills.
+        skills: Vec<Skill>,
+    },
     /// A title the agent made.
     TitleChanged(String),
     /// The agent is in another mode now.

@@ -52,7 +52,7 @@ impl ResolvedPaths {
             paths
                 .into_iter()
                 .map(|path| {
-                    let resolved = resolve(&path);
+                    let resolved = real_path(&path);
                     (path, resolved)
                 })
                 .collect(),
@@ -71,7 +71,9 @@ impl ResolvedPaths {
     }
 }
 
-fn resolve(path: &Path) -> Option<PathBuf> {
+/// Where an absolute path really leads, as in [`ResolvedPaths::look_up`]. Blocks for a few system calls.
+#[must_use]
+pub fn real_path(path: &Path) -> Option<PathBuf> {
     let by_system = follow(path)?;
     if path.components().any(|part| part == Component::ParentDir) && follow(&without_dots(path))? != by_system
     {
@@ -155,7 +157,7 @@ mod tests {
         symlink("circle", root.join("work/circle")).unwrap();
         symlink(root.join("outside/inner"), root.join("work/inner")).unwrap();
         symlink("/proc/self/cwd", root.join("work/here")).unwrap();
-        let resolve = |path: &str| resolve(&root.join(path));
+        let resolve = |path: &str| real_path(&root.join(path));
         assert_eq!(resolve("work/here/file"), None, "another folder for another process");
         assert_eq!(resolve("/dev/stdin"), None);
         assert_eq!(resolve("work/deep/new/file"), Some(root.join("work/deep/new/file")));

@@ -101,11 +101,13 @@ impl Machine {
             }
             AgentEvent::ModelCallUsed(usage) => self.model_call_used(&usage),
             AgentEvent::UsageUpdated(usage) => self.usage_updated(step, usage),
-            AgentEvent::CommandsUpdated(commands) => {
-                if self.record.snapshot.commands != commands {
-                    self.record.snapshot.commands.clone_from(&commands);
+            AgentEvent::CommandsUpdated { commands, skills } => {
+                let snapshot = &mut self.record.snapshot;
+                if snapshot.commands != commands || snapshot.skills != skills {
+                    snapshot.commands.clone_from(&commands);
+                    snapshot.skills.clone_from(&skills);
                     step.session_changed = true;
-                    self.push(step, EventKind::CommandsUpdated, EventBody::Commands { commands });
+                    self.push(step, EventKind::CommandsUpdated, EventBody::Commands { commands, skills });
                 }
             }
             AgentEvent::TitleChanged(title) => {

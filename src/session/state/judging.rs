@@ -60,7 +60,12 @@ impl Machine {
                 && self.tool_notes.get(&told.id).is_some_and(|notes| !notes.told_twice)
         };
         let mut call = told.filter(is_the_same).cloned().unwrap_or_default();
+        let told_kind = call.kind.clone();
         call.merge(asked.clone());
+        if call.kind.as_deref() == Some("other") {
+            // An agent may ask before it says of which kind the call is.
+            call.kind = told_kind.or(call.kind);
+        }
         self.judge(call.tool, call.extension, call.title, call.kind, call.input, Some(request.plan_write))
     }
 

@@ -8,7 +8,14 @@
 type Variant = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// Every variant but the first, which sets nothing.
-const VARIANTS: [Variant; 1] = [("websocket", &[("GANDER_GOOSE__TRANSPORT", "websocket")])];
+const VARIANTS: [Variant; 2] = [
+    (
+        // goose's tools use the disk and run commands by themselves.
+        "without-client-tools",
+        &[("GANDER_GOOSE__FILESYSTEM", "false"), ("GANDER_GOOSE__TERMINAL", "false")],
+    ),
+    ("websocket", &[("GANDER_GOOSE__TRANSPORT", "websocket")]),
+];
 
 /// The variant of this run; empty for the defaults.
 pub(crate) fn variant() -> String {
