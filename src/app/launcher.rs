@@ -30,14 +30,14 @@ use self::agent::{GooseAgent, Skills, exit_of};
 pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
-use self::process::{AgentProcess, process_spec};
+use self::process::{AgentProcess, Run, process_spec};
 use self::program::ProgramStamp;
 pub(super) use self::serve::Serve;
 use self::servers::{Proxies, SessionServers};
 use self::settle::{NotReady, Origin, Settled, Started, settle};
 use self::shared::SharedPart;
-use crate::acp::{AgentPipes, Connection, Limits, NewSession, Redactor, StderrTail, ToolPort};
-use crate::client_tools::{SessionTools, ToolSettings};
+use crate::acp::{AgentPipes, Connection, Limits, NewSession, Redactor, StderrTail};
+use crate::client_tools::ToolSettings;
 use crate::goose::belonging::Belonging;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
@@ -48,7 +48,7 @@ use crate::goose::version::Version;
 use crate::process::{ProcessSpec, SpawnError, Spawner};
 use crate::session::agent::{
     Agent, AgentEvents, AgentFacts, AgentLauncher, BoxFuture, ExtensionStatus, LaunchError, LaunchSpec,
-    LaunchedAgent, Mode, Resume, ResumeToken, Unfit,
+    LaunchedAgent, Resume, ResumeToken, Unfit,
 };
 use crate::session::id::SessionId;
 use crate::session::turn::TurnErrorClass;
@@ -316,16 +316,6 @@ impl GooseLauncher {
             _ => LaunchError::Failed { detail, stderr_tail: process.last_words().await },
         }
     }
-}
-
-/// What a goose is run for.
-struct Run {
-    mode: Mode,
-    guard: Arc<Guard>,
-    /// Where it works.
-    cwd: PathBuf,
-    /// What it is offered, and who does it.
-    tools: Option<(SessionTools, ToolPort)>,
 }
 
 /// What a start waits for, for the one who has to say so when it takes too long. A standard mutex: held for a copy.

@@ -1,14 +1,18 @@
 //! The process that a session's goose is: one of its own, or its part of the one that all sessions share.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::guard::Guard;
 use super::shared::SharedPart;
-use crate::acp::{Connection, StderrTail};
+use crate::acp::{Connection, StderrTail, ToolPort};
+use crate::client_tools::SessionTools;
 use crate::goose::launch::Launch;
 use crate::process::{ChildControl, DescendantSnapshot, ProcessSpec};
+use crate::session::agent::Mode;
 
 /// What can be done to the process of a session's goose. Cheap to clone.
 #[derive(Clone)]
@@ -112,4 +116,14 @@ pub(super) fn process_spec(program: PathBuf, launch: &Launch, cwd: PathBuf) -> P
         environment: launch.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
         cwd,
     }
+}
+
+/// What a goose is run for.
+pub(super) struct Run {
+    pub(super) mode: Mode,
+    pub(super) guard: Arc<Guard>,
+    /// Where it works.
+    pub(super) cwd: PathBuf,
+    /// What it is offered, and who does it.
+    pub(super) tools: Option<(SessionTools, ToolPort)>,
 }

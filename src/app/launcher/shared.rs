@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::agent::{GooseAgent, Skills, described};
 use super::process::AgentProcess;
+use super::process::Run;
 use super::serve::{Serve, Served};
-use super::{GooseLauncher, Run, failed};
+use super::{GooseLauncher, failed};
 use crate::acp::{AgentSocket, Connection, Redactor, SocketCloser, WebSocket, WebSocketError};
 use crate::goose::extensions::{ExtensionChoice, ExtensionLevel};
 use crate::goose::launch::Launch;
@@ -208,7 +209,7 @@ impl GooseLauncher {
                 });
             }
         });
-        let (tools, port) = tools.unzip();
+        let (tools, tool_port) = tools.unzip();
         let exit = {
             let (part, tools) = (part.clone(), tools.clone());
             Box::pin(async move {
@@ -219,7 +220,7 @@ impl GooseLauncher {
                 exit
             })
         };
-        let link = AgentSocket { socket, exit, redactor: redactor.clone(), tools: port };
+        let link = AgentSocket { socket, exit, redactor: redactor.clone(), tools: tool_port };
         let diff_bytes = self.shared.settings.tools.diff_bytes;
         let filter = Box::new(GooseUpdates::new(mode).in_folder(cwd.clone(), diff_bytes));
         let (run, places) = (filter.run(), filter.places());
