@@ -125,6 +125,11 @@ fn a_link_put_in_the_way_meanwhile_is_not_followed() {
     fs::create_dir(folders.path("work/turns")).unwrap();
     fs::write(folders.path("work/turns/secret"), "mine").unwrap();
     symlink(folders.path("outside"), folders.path("work/link")).unwrap();
+    // What was looked up a moment ago may be such a link now.
+    let work = File::open(folders.path("work")).unwrap();
+    for (way, why) in [("link/secret", Errno::LOOP), ("../outside/secret", Errno::XDEV)] {
+        assert_eq!(beneath(&work, way, READ).unwrap_err(), why, "{way}");
+    }
     let stop = AtomicBool::new(false);
     let refused = thread::scope(|scope| {
         scope.spawn(|| {
