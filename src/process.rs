@@ -217,7 +217,7 @@ impl Spawner {
     }
 
     /// Starts a program with no standard input, whose children may outlive it: the shim, and with it all that the
-    /// program started, stays when the program has ended, until nothing is left or [`LingeringChild::end`].
+    /// program started, stays when the program has ended, until nothing is left or [`LingeringControl::end`].
     pub async fn spawn_lingering(&self, spec: ProcessSpec) -> Result<LingeringChild, SpawnError> {
         let (reports, shim_reports) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
         let watch = Watch { end: CancellationToken::new() };
