@@ -117,6 +117,8 @@ pub struct HttpSettings {
     pub auth_required: bool,
     /// Whether only the loopback interface is listened on.
     pub loopback_only: bool,
+    /// Where the gateway keeps what is its own; no session works there but in a folder that it is given.
+    pub storage_dir: PathBuf,
     /// Where sessions may work; see `sessions.cwd_roots`.
     pub cwd_roots: Vec<PathBuf>,
     /// The mode of sessions whose caller names none.

@@ -6,6 +6,7 @@ mod guard;
 mod hang;
 mod hearing;
 mod listing;
+mod opening;
 mod process;
 mod program;
 mod serve;
@@ -18,7 +19,7 @@ mod tools;
 use std::collections::HashMap;
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,15 +34,15 @@ use self::listing::ListingCache;
 use self::process::{AgentProcess, Run, process_spec};
 use self::program::ProgramStamp;
 pub(super) use self::serve::Serve;
-use self::servers::{Proxies, SessionServers};
-use self::settle::{NotReady, Origin, Settled, Started, settle};
+use self::servers::Proxies;
+use self::settle::{NotReady, Settled, Started, settle};
 use self::shared::SharedPart;
-use crate::acp::{AgentPipes, Connection, Limits, NewSession, Redactor, StderrTail};
+use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::client_tools::ToolSettings;
 use crate::goose::belonging::Belonging;
 use crate::goose::launch::{self, LaunchSettings, Mismatch};
 use crate::goose::outcome;
-use crate::goose::places::{HomeKind, Places, SharedHome};
+use crate::goose::places::{HomeKind, SharedHome};
 use crate::goose::servers::Servers;
 use crate::goose::updates::GooseUpdates;
 use crate::goose::version::Version;
@@ -165,9 +166,8 @@ impl GooseLauncher {
         let waiting = Waiting::for_what("goose has not answered initialize");
         let ready = async {
             let about = connection.initialize().await?;
-            let (origin, session) = self
-                .open_session(connection, &cwd, &servers, resume.as_ref(), &guard.places, &waiting)
-                .await?;
+            let (origin, session) =
+                self.open_session(connection, &cwd, &servers, resume.as_ref(), &guard, &waiting).await?;
             let session = servers.without_left_out(hearing.complete(connection, session).await);
             waiting.now("goose has not taken the session's settings");
             let (provider, mode) = (settings.launch.own_provider(), self.first_mode(&spec));
@@ -271,27 +271,6 @@ impl GooseLauncher {
             request_timeout: settings.request_timeout,
             ..Limits::default()
         }
-    }
-
-    /// Has goose make the session, or load the one that is gone on with.
-    async fn open_session(
-        &self,
-        connection: &Connection,
-        cwd: &Path,
-        servers: &SessionServers,
-        resume: Option<&Resume>,
-        places: &Places,
-        waiting: &Waiting,
-    ) -> Result<(Origin, NewSession), NotReady> {
-        let Some(Resume { token: ResumeToken(kept), .. }) = resume else {
-            waiting.now("goose has not answered session/new");
-            let made = connection.new_session(cwd, &servers.servers).await?;
-            self.note_made(connection, places).await?;
-            return Ok((Origin::New, made));
-        };
-        self.check_still_ours(connection, places, kept).await?;
-        waiting.now("goose has not answered session/load");
-        Ok((Origin::Loaded, connection.load_session(kept, cwd, &servers.to_load()).await?))
     }
 
     async fn start_failure(

@@ -247,6 +247,7 @@ pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSetting
         max_connections: config.server.max_connections,
         auth_required: config.auth.required,
         loopback_only: address.ip().is_loopback(),
+        storage_dir: config.storage.dir.clone(),
         cwd_roots: config.sessions.cwd_roots.clone(),
         default_mode: config.goose.mode,
         allow_modes: config.goose.allow_modes.clone(),

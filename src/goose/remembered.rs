@@ -5,13 +5,18 @@
 //! that a line written meanwhile counts too. goose writes such lines for answers that gander never gives. Under
 //! `smart_approve:` goose keeps what its model took for dangerous (`ask_before`), and never what it took for harmless.
 //! Hence no `always_allow` entry is goose's own, wherever it stands: somebody wrote it, perhaps the agent's own shell.
+//!
+//! A `goose serve` reads the file in `approve` while it makes or loads a session, and keeps that copy (measured on goose
+//! 1.52): a line that comes and goes meanwhile counts for that session. So what stands there before and afterwards tells
+//! of the time between only when nobody has touched it.
 
 use std::error::Error;
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_yaml_ng::{Mapping, Value};
 
@@ -68,23 +73,70 @@ impl fmt::Display for Remembers {
 
 impl Error for Remembers {}
 
-/// Looks whether goose, run there, would run something unasked since it remembers that it may.
+/// How goose's memory stands at one time. One that is the same later has not been touched in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The folder that the file is in, as far as there is one.
+    folder: Option<Stamp>,
+    /// The file, with all that is in it.
+    file: Option<(Stamp, Vec<u8>)>,
+}
+
+impl Memory {
+    /// For how long nobody had touched it then; zero also when the clock has been set back.
+    #[must_use]
+    pub fn untouched_for(&self, now: SystemTime) -> Duration {
+        let stamps = self.folder.iter().chain(self.file.iter().map(|(stamp, _)| stamp));
+        let last = stamps.map(|stamp| stamp.changed).max().unwrap_or_default();
+        now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(last)
+    }
+}
+
+/// Which file something is, and when it was changed last: nobody can set that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    /// Since 1970.
+    changed: Duration,
+}
+
+impl Stamp {
+    fn of(found: &Metadata) -> Self {
+        let seconds = Duration::from_secs(found.ctime().try_into().unwrap_or_default());
+        let changed = seconds + Duration::from_nanos(found.ctime_nsec().try_into().unwrap_or_default());
+        Self { device: found.dev(), inode: found.ino(), changed }
+    }
+}
+
+/// Looks whether goose, run there, would run something unasked since it remembers that it may. Gives how its memory
+/// stands.
 ///
 /// # Errors
 /// When it would, and when that cannot be told.
-pub fn check(places: &Places) -> Result<(), Remembers> {
-    let checked = check_file(&places.configuration().join(super::home::PERMISSIONS));
+pub fn check(places: &Places) -> Result<Memory, Remembers> {
+    let checked = check_folder(&places.configuration());
     checked.map_err(|fault| Remembers { home: places.kind(), fault })
 }
 
-fn check_file(path: &Path) -> Result<(), Fault> {
+fn check_folder(folder: &Path) -> Result<Memory, Fault> {
+    // First when it was changed, then what is in it: so that a change in between shows the next time.
+    let stamp = match fs::metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        found => Some(Stamp::of(&found.map_err(unreadable)?)),
+    };
+    Ok(Memory { folder: stamp, file: check_file(&folder.join(super::home::PERMISSIONS))? })
+}
+
+fn check_file(path: &Path) -> Result<Option<(Stamp, Vec<u8>)>, Fault> {
     // Opening a pipe would wait for its writer.
     let file = OpenOptions::new().read(true).custom_flags(NON_BLOCKING).open(path);
     let file = match file {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(unreadable)?,
     };
-    if !file.metadata().map_err(unreadable)?.is_file() {
+    let found = file.metadata().map_err(unreadable)?;
+    if !found.is_file() {
         return Err(Fault::Malformed("it is no file"));
     }
     let mut text = Vec::new();
@@ -92,7 +144,8 @@ fn check_file(path: &Path) -> Result<(), Fault> {
     if text.len() as u64 > MAX_BYTES {
         return Err(Fault::Malformed("it is too large"));
     }
-    check_text(&text)
+    check_text(&text)?;
+    Ok(Some((Stamp::of(&found), text)))
 }
 
 const NON_BLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -199,6 +252,44 @@ mod tests {
             assert!(said(text).contains("is not what goose writes"), "{text}: {}", said(text));
         }
         assert!(matches!(check_text(b"user: \xff"), Err(Fault::Malformed(_))));
+    }
+
+    #[test]
+    fn a_line_that_comes_and_goes_leaves_a_trace() {
+        let home = tempfile::tempdir().unwrap();
+        let places = Places::own(home.path());
+        let (folder, file) = (home.path().join("config"), home.path().join("config/permission.yaml"));
+        let other = home.path().join("other");
+        fs::create_dir(&folder).unwrap();
+        let memory = || {
+            let memory = check(&places).unwrap();
+            // The system's clock goes in ticks: what is changed within one may look untouched.
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(memory.untouched_for(SystemTime::now()) >= Duration::from_millis(20));
+            memory
+        };
+        let absent = memory();
+        assert_eq!(absent, memory());
+        fs::write(&file, "user: {always_allow: [shell]}").unwrap();
+        fs::remove_file(&file).unwrap();
+        assert_ne!(absent, memory());
+
+        fs::write(&file, "user: {}").unwrap();
+        let written = memory();
+        assert_eq!(written, memory());
+        fs::write(&file, "user: {always_allow: [shell]}").unwrap();
+        fs::write(&file, "user: {}").unwrap();
+        assert_ne!(written, memory());
+
+        let written = memory();
+        fs::rename(&file, &other).unwrap();
+        fs::rename(&other, &file).unwrap();
+        assert_ne!(written, memory());
+
+        let written = memory();
+        fs::rename(&folder, &other).unwrap();
+        fs::rename(&other, &folder).unwrap();
+        assert_ne!(written, memory());
     }
 
     #[test]

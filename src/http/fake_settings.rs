@@ -26,6 +26,7 @@ pub(super) fn settings() -> HttpSettings {
         max_connections: 16,
         auth_required: true,
         loopback_only: true,
+        storage_dir: "/nowhere".into(),
         cwd_roots: Vec::new(),
         default_mode: Mode::SmartApprove,
         allow_modes: Mode::ALL.to_vec(),

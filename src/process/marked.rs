@@ -17,21 +17,24 @@ use super::table::{Entry, Identity, ProcessTable};
 /// What tells the processes that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessMark {
-    /// A variable with its value, as `/proc/<pid>/environ` has it.
-    variable: Vec<u8>,
+    /// A variable with its value, as `/proc/<pid>/environ` has it; `None`: the folder alone tells them.
+    variable: Option<Vec<u8>>,
     /// A folder in which nobody else works.
     folder: PathBuf,
 }
 
 impl ProcessMark {
-    /// The mark of processes that have been given this variable with this value, or that work in this folder or below.
+    /// The mark of processes that have been given this variable (name and value), if there is one, or that work in this
+    /// folder or below.
     #[must_use]
-    pub fn new((name, value): (&str, &str), folder: PathBuf) -> Self {
-        Self { variable: format!("{name}={value}").into_bytes(), folder }
+    pub fn new(variable: Option<(&str, &str)>, folder: PathBuf) -> Self {
+        Self { variable: variable.map(|(name, value)| format!("{name}={value}").into_bytes()), folder }
     }
 
     fn is_in(&self, environment: &[u8]) -> bool {
-        environment.split(|byte| *byte == 0).any(|variable| variable == self.variable)
+        self.variable
+            .as_ref()
+            .is_some_and(|own| environment.split(|byte| *byte == 0).any(|other| other == own))
     }
 
     fn is_on(&self, pid: Pid) -> bool {
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_mark_is_a_whole_variable() {
-        let mark = ProcessMark::new(("SESSION", "1_2"), "/nowhere".into());
+        let mark = ProcessMark::new(Some(("SESSION", "1_2")), "/nowhere".into());
         assert!(mark.is_in(b"A=1\0SESSION=1_2\0"));
         for other in [&b"SESSION=1_23\0"[..], b"XSESSION=1_2\0", b"SESSION=1_\0", b"A=SESSION=1_2\0", b""] {
             assert!(!mark.is_in(other), "{other:?}");
@@ -175,10 +178,11 @@ mod tests {
 
     #[test]
     fn a_folder_marks_what_works_in_it() {
-        let marks =
-            |folder: PathBuf| ProcessMark::new(("NOT", "SET"), folder).is_on(rustix::process::getpid());
         let here = std::env::current_dir().unwrap();
-        assert!(marks(here.clone()) && marks(here.parent().unwrap().to_owned()));
-        assert!(!marks(here.join("below")) && !marks("/nowhere".into()));
+        for variable in [None, Some(("NOT", "SET"))] {
+            let marks = |folder: PathBuf| ProcessMark::new(variable, folder).is_on(rustix::process::getpid());
+            assert!(marks(here.clone()) && marks(here.parent().unwrap().to_owned()));
+            assert!(!marks(here.join("below")) && !marks("/nowhere".into()));
+        }
     }
 }

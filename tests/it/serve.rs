@@ -1,5 +1,6 @@
 //! One `goose serve` for all sessions: what its end, its port and its secret mean for them.
 
+mod apart;
 mod faults;
 
 use std::fs;

@@ -265,6 +265,7 @@ async fn the_model_is_offered_no_subagents_and_no_extension_manager() {
     if shares_goose() {
         let problem = refusal(create(&gander, &named), 422, "not-in-this-transport").await;
         assert_eq!(problem["errors"][1]["pointer"], "/builtins/1");
+        gander.stop().await;
         return;
     }
     // Who names them gets them.
@@ -296,6 +297,7 @@ async fn a_session_chooses_its_extensions() {
         let problem = refusal(named, 422, "not-in-this-transport").await;
         assert_eq!(problem["errors"][0]["pointer"], "/builtins/1");
         assert_eq!(problem["errors"].as_array().unwrap().len(), 1);
+        gander.stop().await;
         return;
     }
     for builtins in [json!(["memory", "tutorial"]), json!("memory, tutorial")] {
@@ -327,6 +329,7 @@ async fn a_callers_variables_reach_goose_if_they_are_allowed() {
     if shares_goose() {
         let problem = refusal(create(&gander, &with_variable), 422, "not-in-this-transport").await;
         assert_eq!(problem["errors"][0]["pointer"], "/env/GOOSE_MAX_TURNS");
+        gander.stop().await;
         return;
     }
     let session = gander.session(&with_variable).await;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -51,9 +52,14 @@ pub struct AgentSocket {
     pub tools: Option<ToolPort>,
 }
 
+/// How long a process may live on that has closed its output or input: it is usually about to exit.
+const CLOSED_GRACE: Duration = Duration::from_secs(1);
+
 /// What holds an agent, whatever carries its messages.
 struct Hold {
     exit: BoxFuture<AgentExit>,
+    /// For how long it may live on that takes or says nothing any more; `None`: its end is seen to by whoever tells of it.
+    closed_grace: Option<Duration>,
     kill: Arc<dyn Fn() + Send + Sync>,
     redactor: Redactor,
     tools: Option<ToolPort>,
@@ -78,7 +84,7 @@ impl Connection {
     {
         let AgentPipes { stdout, stdin, exit, kill, redactor, tools } = pipes;
         let (incoming, outgoing) = (Lines::new(stdout, limits.line_bytes), StandardInput(stdin));
-        let hold = Hold { exit, kill, redactor, tools };
+        let hold = Hold { exit, closed_grace: Some(CLOSED_GRACE), kill, redactor, tools };
         Self::open_over(incoming, outgoing, hold, (filter, events), limits, tasks)
     }
 
@@ -93,7 +99,8 @@ impl Connection {
     ) -> Arc<Self> {
         let closer = socket.closer();
         let (incoming, outgoing) = socket.split();
-        let hold = Hold { exit, kill: Arc::new(move || closer.close()), redactor, tools };
+        // A connection that is lost on one side is lost: that takes as long as it takes to end the session's processes.
+        let hold = Hold { exit, closed_grace: None, kill: Arc::new(move || closer.close()), redactor, tools };
         Self::open_over(incoming, outgoing, hold, (filter, events), limits, tasks)
     }
 
@@ -101,7 +108,7 @@ impl Connection {
     fn open_over(
         incoming: impl Incoming,
         carrier: impl Outgoing,
-        Hold { exit, kill, redactor, tools }: Hold,
+        Hold { exit, closed_grace, kill, redactor, tools }: Hold,
         (filter, events): (Box<dyn EventFilter>, mpsc::Sender<AgentEvents>),
         limits: Limits,
         tasks: &Tasks,
@@ -126,6 +133,7 @@ impl Connection {
         let writer = writer::Writer::new(carrier, queue, connection.closing.clone());
         let ends = writer.ends();
         tasks.spawn(writer.run());
+        let exit = reader::ExpectedExit { exit, closed_grace };
         let reader = reader::Reader::new(connection.clone(), incoming, exit, filter, events, ends);
         tasks.spawn(reader.with_tool_events(tool_events).run());
         connection

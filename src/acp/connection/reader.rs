@@ -35,8 +35,6 @@ use crate::session::turn::TurnErrorClass;
 const DRAIN: Duration = Duration::from_millis(25);
 /// How much is read when the process is gone, in bytes: more than a pipe holds (1 MiB for an ordinary user).
 const DRAIN_BYTES: usize = 2 * 1024 * 1024;
-/// How long a process may live on that has closed its output or input: it is usually about to exit.
-const CLOSED_GRACE: Duration = Duration::from_secs(1);
 /// How long a process that was killed may take to be gone.
 const KILLED_GRACE: Duration = Duration::from_secs(5);
 /// How many bad lines are logged, each; the rest is only counted.
@@ -45,9 +43,18 @@ const LOGGED_BAD_LINES: u64 = 3;
 const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 
+/// How the agent's end becomes known.
+pub(super) struct ExpectedExit {
+    /// Resolves when it is gone.
+    pub(super) exit: BoxFuture<AgentExit>,
+    /// After how long it is given up that takes or says nothing any more; `None`: never for that.
+    pub(super) closed_grace: Option<Duration>,
+}
+
 pub(super) struct Reader<I> {
     incoming: I,
     exit: BoxFuture<AgentExit>,
+    closed_grace: Option<Duration>,
     events: mpsc::Sender<AgentEvents>,
     ends: WriterEnds,
     /// What happens at what the agent asks of the machine.
@@ -72,14 +79,14 @@ impl<I: Incoming> Reader<I> {
     pub(super) fn new(
         connection: Arc<Connection>,
         incoming: I,
-        exit: BoxFuture<AgentExit>,
+        ExpectedExit { exit, closed_grace }: ExpectedExit,
         filter: Box<dyn EventFilter>,
         events: mpsc::Sender<AgentEvents>,
         ends: WriterEnds,
     ) -> Self {
         let (batch, answers, ties) = (Vec::new(), Vec::new(), ToolTies::default());
         let inbox = Inbox { connection, filter, batch, ties, answers, bad_lines: 0 };
-        Self { incoming, exit, events, ends, tool_events: None, inbox }
+        Self { incoming, exit, closed_grace, events, ends, tool_events: None, inbox }
     }
 
     /// Tells what happens at what the agent asks of the machine among what it says itself.
@@ -101,7 +108,7 @@ impl<I: Incoming> Reader<I> {
 
     async fn read_to_the_end(&mut self) -> AgentExit {
         let connection = self.inbox.connection.clone();
-        let mut is_open = true;
+        let (mut is_open, mut takes_words) = (true, true);
         // When a process that closed a pipe is to be gone.
         let mut overdue: Option<Instant> = None;
         loop {
@@ -116,8 +123,9 @@ impl<I: Incoming> Reader<I> {
                     }
                     return exit;
                 }
-                () = self.ends.outgoing_lost.cancelled(), if overdue.is_none() => {
-                    overdue = Some(Instant::now() + CLOSED_GRACE);
+                () = self.ends.outgoing_lost.cancelled(), if takes_words => {
+                    takes_words = false;
+                    overdue = overdue.or_else(|| self.see_it_go());
                 }
                 () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {
                     connection.give_up("the agent closed its pipes and did not exit");
@@ -130,11 +138,20 @@ impl<I: Incoming> Reader<I> {
                     self.take().await;
                 } else {
                     is_open = false;
-                    overdue = overdue.or(Some(Instant::now() + CLOSED_GRACE));
+                    overdue = overdue.or_else(|| self.see_it_go());
                     self.take_last_line().await;
                 },
             }
         }
+    }
+
+    /// The agent takes or says nothing any more. When it is overdue; `None`: whoever tells of its end sees to that.
+    fn see_it_go(&self) -> Option<Instant> {
+        if self.closed_grace.is_none() {
+            // What is lost on one side is lost on both.
+            (self.inbox.connection.kill)();
+        }
+        self.closed_grace.map(|grace| Instant::now() + grace)
     }
 
     /// Takes what one read brought.

@@ -75,7 +75,7 @@ impl Connection {
         servers: &[McpServer],
     ) -> Result<NewSession, AgentFailure> {
         let method = AGENT_METHOD_NAMES.session_load;
-        if self.session.set(session.to_owned()).is_err() {
+        if self.session.get_or_init(|| session.to_owned()) != session {
             warn!("the agent loads a second session on one connection");
         }
         let params = LoadSessionRequest::new(session.to_owned(), cwd).mcp_servers(to_acp(servers));

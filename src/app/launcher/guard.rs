@@ -1,12 +1,23 @@
 //! What goose must not have or remember, lest it does things unasked.
 
+use std::time::{Duration, SystemTime};
+
+use tokio::time::sleep;
+
 use crate::acp::Connection;
 use crate::goose::belonging::{self, Belonging};
 use crate::goose::launch;
 use crate::goose::places::{HomeKind, Places};
-use crate::goose::remembered;
+use crate::goose::remembered::{self, Memory};
 use crate::session::agent::{ExtensionStatus, Mode, Notice, Unfit};
 use crate::shutdown::Tasks;
+
+/// The longest tick of the clock that files are stamped with.
+const TICK: Duration = Duration::from_millis(20);
+/// How many times it is looked whether what goose remembers is left alone.
+const LOOKS: usize = 50;
+/// Why a session does not start meanwhile.
+pub(super) const RESTLESS: &str = "what goose remembers of permissions (permission.yaml) is being changed";
 
 /// Watches over one session's goose.
 pub(super) struct Guard {
@@ -19,6 +30,24 @@ pub(super) struct Guard {
 impl Guard {
     /// goose remembers nothing that it would allow by itself.
     pub(super) async fn check_memory(&self) -> Result<(), Unfit> {
+        self.memory().await.map(drop)
+    }
+
+    /// The same, once nobody has touched it for a moment: of two changes within one tick of the system's clock the second
+    /// cannot be told.
+    pub(super) async fn memory_at_rest(&self) -> Result<Memory, Unfit> {
+        for _ in 0..LOOKS {
+            let memory = self.memory().await?;
+            if memory.untouched_for(SystemTime::now()) >= TICK {
+                return Ok(memory);
+            }
+            sleep(TICK).await;
+        }
+        Err(Unfit(RESTLESS.into()))
+    }
+
+    /// goose remembers nothing that it would allow by itself; how its memory stands.
+    pub(super) async fn memory(&self) -> Result<Memory, Unfit> {
         let places = self.places.clone();
         let checked = self.tasks.spawn_blocking(move || remembered::check(&places)).await;
         match checked {

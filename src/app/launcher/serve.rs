@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::agent::described;
 use super::{GooseLauncher, failed};
-use crate::acp::{WebSocket, WebSocketError, WebSocketLimits};
+use crate::acp::{Redactor, StderrTail, WebSocket, WebSocketError, WebSocketLimits};
 use crate::config::{Secret, ServeSettings};
 use crate::goose::serve;
 use crate::process::ChildControl;
@@ -76,6 +76,8 @@ pub(super) struct Served {
     address: SocketAddr,
     /// What it wants to be told with every connection.
     secret: Secret,
+    /// What it says of its own end.
+    stderr: StderrTail,
 }
 
 impl Served {
@@ -88,6 +90,11 @@ impl Served {
         }
         let header = (serve::SECRET_HEADER, self.secret.expose());
         WebSocket::open(connection, serve::WEBSOCKET_PATH, header, limits).await
+    }
+
+    /// Takes its secret out of what is said of it, too.
+    pub(super) fn redactor(&self, redactor: &Redactor) -> Redactor {
+        redactor.with_secrets([self.secret.expose().to_owned()])
     }
 
     async fn is_well(&self) -> bool {
@@ -206,6 +213,8 @@ impl GooseLauncher {
                     tracing::info!(pid, %address, "goose serves");
                     serve.state.send_replace(State::Up(Arc::clone(&served)));
                     let Some(how) = self.watch(serve, &served).await else { break };
+                    let said = served.stderr.text_at_exit().await;
+                    tracing::error!(stderr = said, "goose serve has ended");
                     if begun.elapsed() > serve.settings.restart_backoff_max {
                         times = 0;
                     }

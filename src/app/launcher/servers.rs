@@ -8,6 +8,7 @@ use tokio::sync::OnceCell;
 use super::{GooseLauncher, not_made};
 use crate::acp::{NewSession, Redactor};
 use crate::goose::launch::Launch;
+use crate::goose::serve::SECRET_VARIABLE;
 use crate::goose::servers::{Resolved, Servers, ToolServer};
 use crate::mcp_proxy::{McpProxy, ProxiedServer, ProxyClient, ProxyError};
 use crate::session::agent::servers::{McpServer, McpTransport};
@@ -50,12 +51,15 @@ impl GooseLauncher {
         launch: &mut Launch,
     ) -> Result<SessionServers, LaunchError> {
         let opened = SessionServers::open(spec, self.servers(), &self.shared.proxies).await;
-        let servers = opened.map_err(|error| {
+        let mut servers = opened.map_err(|error| {
             tracing::error!(%error, "a session's tool servers cannot be reached");
             not_made("the session's tool servers cannot be reached", &error)
         })?;
         if servers.proxy.is_some() {
             launch.reach_loopback_directly();
+        }
+        if self.is_shared() {
+            servers.withhold_secret();
         }
         Ok(servers)
     }
@@ -101,6 +105,16 @@ impl SessionServers {
             Some(proxy)
         };
         Ok(Self { servers: told, proxy, left_out, secrets })
+    }
+
+    /// Has the programs among them not get the secret of the goose that starts them, with which one could work in every
+    /// session: they inherit goose's environment, and what is said here wins over that (measured on goose 1.52).
+    fn withhold_secret(&mut self) {
+        for server in &mut self.servers {
+            if let McpTransport::Stdio { env, .. } = &mut server.transport {
+                env.insert(SECRET_VARIABLE.to_owned(), String::new());
+            }
+        }
     }
 
     /// Their names.

@@ -72,26 +72,21 @@ impl SharedPart {
     }
 
     pub(super) async fn sweep(&self, since: &DescendantSnapshot) -> (usize, bool) {
-        match self.mark() {
-            Some(mark) => self.control().sweep_of(&mark, since).await,
-            None => (0, true),
-        }
+        self.control().sweep_of(&self.mark(), since).await
     }
 
     pub(super) async fn background(&self, since: &DescendantSnapshot) -> usize {
-        match self.mark() {
-            Some(mark) => self.control().background_of(&mark, since).await,
-            None => 0,
-        }
+        self.control().background_of(&self.mark(), since).await
     }
 
     fn name(&self) -> Option<&str> {
         self.connection.get()?.session()
     }
 
-    fn mark(&self) -> Option<ProcessMark> {
-        let name = self.name()?;
-        Some(ProcessMark::new((SESSION_VARIABLE, name), self.workspace.clone()))
+    /// What tells the session's processes. Those that goose starts before it has named the session, its tool servers,
+    /// work in the session's own folder at least, if it has one.
+    fn mark(&self) -> ProcessMark {
+        ProcessMark::new(self.name().map(|name| (SESSION_VARIABLE, name)), self.workspace.clone())
     }
 
     /// Waits until the connection is closed, and ends what is left of the session then.
@@ -126,8 +121,7 @@ impl SharedPart {
 
     /// Kills all that runs for the session: its shells, its tool servers and what they have started.
     async fn kill_processes(&self) {
-        let Some(mark) = self.mark() else { return };
-        let (_, complete) = self.control().kill_all_of(&mark).await;
+        let (_, complete) = self.control().kill_all_of(&self.mark()).await;
         if !complete {
             tracing::warn!("processes of a session that is over do not end");
         }
@@ -186,6 +180,7 @@ impl GooseLauncher {
             part.ended().await;
         }
         let (served, socket) = self.connect(serve).await?;
+        let redactor = served.redactor(redactor);
         let (report, exit) = watch::channel(None);
         let (part_of, is_closed) = (Arc::<OnceLock<Arc<Connection>>>::default(), Arc::default());
         let workspace = self.shared.settings.workspaces.join(session.to_string());
@@ -220,7 +215,7 @@ impl GooseLauncher {
                 exit
             })
         };
-        let link = AgentSocket { socket, exit, redactor: redactor.clone(), tools: tool_port };
+        let link = AgentSocket { socket, exit, redactor, tools: tool_port };
         let diff_bytes = self.shared.settings.tools.diff_bytes;
         let filter = Box::new(GooseUpdates::new(mode).in_folder(cwd.clone(), diff_bytes));
         let (run, places) = (filter.run(), filter.places());
@@ -247,7 +242,7 @@ impl GooseLauncher {
                 lost()
             })
         };
-        let redactor = self.shared.settings.redactor.clone();
+        let redactor = served.redactor(&self.shared.settings.redactor);
         let link = AgentSocket { socket, exit, redactor, tools: None };
         let filter = Box::new(GooseUpdates::new(Mode::Chat));
         let (events, tasks) = (self.nobody_listens(), &self.shared.tasks);

@@ -371,6 +371,10 @@ pub(super) async fn usable_cwd(cwd: &str, settings: &HttpSettings) -> Result<Pat
         return Err(FieldError::new("/cwd", detail));
     }
     match existing_directory(cwd).await {
+        // Another session's folder, or its agent's home, is no place to work in: its owner may be somebody else.
+        Some(directory) if lies_below(&directory, &settings.storage_dir).await => {
+            Err(FieldError::new("/cwd", "must not lie in the gateway's own folder (storage.dir)"))
+        }
         Some(directory) if is_within(&directory, &settings.cwd_roots).await => Ok(directory),
         _ if settings.cwd_roots.is_empty() => Err(FieldError::new("/cwd", "must be an existing directory")),
         _ => Err(FieldError::new(
@@ -390,11 +394,16 @@ async fn existing_directory(path: impl AsRef<Path>) -> Option<PathBuf> {
 /// Whether a real path lies in one of the roots; without any, everything does.
 async fn is_within(directory: &Path, roots: &[PathBuf]) -> bool {
     for root in roots {
-        if existing_directory(root).await.is_some_and(|root| directory.starts_with(root)) {
+        if lies_below(directory, root).await {
             return true;
         }
     }
     roots.is_empty()
+}
+
+/// Whether a real path is a folder, by whatever path that is named, or lies below it.
+async fn lies_below(directory: &Path, folder: &Path) -> bool {
+    existing_directory(folder).await.is_some_and(|folder| directory.starts_with(folder))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use super::{readiness, ready, shared};
-use crate::support::{Setup, real_goose, refusal, text, until, until_async};
+use super::{pid, readiness, ready, shared};
+use crate::support::{Setup, real_goose, refusal, signal, text, until, until_async};
 
 /// A path as one word of a shell.
 fn word(path: &Path) -> String {
@@ -73,6 +73,25 @@ async fn a_goose_that_ends_again_and_again_is_waited_for_longer_and_shows_in_rea
     std::fs::remove_file(&broken).unwrap();
     ready(&gander).await;
     gander.session(&json!({})).await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_goose_that_ran_are_in_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (end, said) = (dir.path().join("end"), dir.path().join("said"));
+    let script = format!(
+        "if [ \"$1\" = serve ]; then (while [ ! -e {end} ]; do sleep 0.02; done; \
+         echo \"no luck: $GOOSE_SERVER__SECRET_KEY\" >&2; touch {said}) & fi",
+        end = word(&end),
+        said = word(&said)
+    );
+    let gander = with_goose(goose_behind(dir.path(), &script)).start().await;
+    let session = gander.session(&json!({})).await;
+    std::fs::write(end, "").unwrap();
+    until("it has said so", || said.exists()).await;
+    signal(pid(&session.snapshot), "KILL");
+    until("its last words are in the log", || gander.log().contains("no luck: [redacted]")).await;
     gander.stop().await;
 }
 

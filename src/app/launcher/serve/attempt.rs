@@ -91,12 +91,13 @@ impl GooseLauncher {
         let tasks = &self.shared.tasks;
         let _stdout = StderrTail::read(child.stdout, STDOUT_BYTES, redactor.clone(), tasks);
         let stderr = StderrTail::read(child.stderr, settings.stderr_bytes, redactor, tasks);
-        let served = Served { control, address: SocketAddr::new(reachable(host), port), secret };
+        let address = SocketAddr::new(reachable(host), port);
+        let served = Served { control, address, secret, stderr };
         let until = Instant::now() + serve.settings.startup_timeout;
         tokio::select! {
             biased;
             status = served.control.exited() => {
-                let said = stderr.text_at_exit().await;
+                let said = served.stderr.text_at_exit().await;
                 if serve::says_port_is_taken(&said) {
                     return Err(Failed::PortTaken);
                 }

@@ -322,6 +322,24 @@ async fn a_directory_has_to_lie_in_a_root_whatever_leads_to_it() {
 }
 
 #[tokio::test]
+async fn the_gateways_own_folder_is_no_place_for_a_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = std::fs::canonicalize(folder.path()).unwrap();
+    std::fs::create_dir_all(real.join("storage/workspaces/another")).unwrap();
+    std::os::unix::fs::symlink(real.join("storage"), real.join("link")).unwrap();
+    for (roots, storage) in [(vec![], "storage"), (vec![], "link"), (vec![real.clone()], "storage")] {
+        let settings = HttpSettings { storage_dir: real.join(storage), cwd_roots: roots, ..settings() };
+        let check = async |name: &str| usable_cwd(real.join(name).to_str().unwrap(), &settings).await;
+        for own in ["storage", "storage/workspaces/another", "link/workspaces/another"] {
+            let fault = check(own).await.unwrap_err();
+            assert_eq!(fault.pointer, "/cwd");
+            assert!(fault.detail.contains("storage.dir"), "{own}: {}", fault.detail);
+        }
+        assert!(check(".").await.is_ok(), "what it is in is another matter");
+    }
+}
+
+#[tokio::test]
 async fn without_roots_a_directory_may_be_named_on_loopback_only() {
     let folder = tempfile::tempdir().unwrap();
     let settings = HttpSettings { loopback_only: false, ..settings() };
