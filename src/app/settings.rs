@@ -230,6 +230,7 @@ pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSetting
         trusted_proxies: TrustedProxies {
             ranges: config.server.trusted_proxies(),
             headers: match config.server.proxy_headers {
+                config::ProxyHeaders::XForwardedFor => ProxyHeaders::XForwardedFor,
                 config::ProxyHeaders::XForwarded => ProxyHeaders::XForwarded,
                 config::ProxyHeaders::Forwarded => ProxyHeaders::Forwarded,
             },

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{Gander, Setup, answer, refusal, until};
 
 const BEHIND_A_PROXY: &str = "[log]\nformat = \"json\"\n[server]\npublic_url = \"https://gander.example.org/\"\n\
-    trusted_proxies = \"127.0.0.1\"";
+    trusted_proxies = \"127.0.0.1\"\nproxy_headers = \"x-forwarded\"";
 
 /// A request without a token from one of this machine's addresses.
 fn from(gander: &Gander, address: &str, path: &str) -> RequestBuilder {
