@@ -68,7 +68,8 @@ async fn every_figure_of_the_dashboard_and_of_the_alerts_is_one_that_gander_has(
     events.until("turn.completed").await;
     let figures =
         || async { gander.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap() };
-    until_async("the turn is counted", || async { figures().await.contains("gander_turns_total{") }).await;
+    let counted = r#"gander_turns_total{state="completed",class=""} 1"#;
+    until_async("the turn is counted", || async { figures().await.contains(counted) }).await;
     let known = labels_of(&figures().await);
 
     let dashboard: Value = serde_json::from_str(&deployed("grafana/gander.json")).unwrap();

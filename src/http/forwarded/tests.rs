@@ -7,7 +7,11 @@ fn trusting(ranges: &[&str], headers: ProxyHeaders) -> TrustedProxies {
     TrustedProxies { ranges: ranges.iter().map(|range| range.parse().unwrap()).collect(), headers }
 }
 
-fn told(proxies: &TrustedProxies, peer: &str, headers: &[(&str, impl AsRef<[u8]>)]) -> (String, String, String) {
+fn told(
+    proxies: &TrustedProxies,
+    peer: &str,
+    headers: &[(&str, impl AsRef<[u8]>)],
+) -> (String, String, String) {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(value.as_ref()).unwrap());
