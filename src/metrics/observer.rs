@@ -120,11 +120,11 @@ mod tests {
             if is_lost {
                 counting.events_lost();
             } else {
-                observe(&mut counting, 1, EventKind::SessionDeleted, None, json!({}));
+                observe(&mut counting, 1, EventKind::SessionDeleted, None, &json!({}));
             }
-            observe(&mut counting, 1, EventKind::MessageDelta, Some(deleted), json!({}));
+            observe(&mut counting, 1, EventKind::MessageDelta, Some(deleted), &json!({}));
             assert_eq!(first_words(&metrics), 0);
-            observe(&mut counting, 2, EventKind::MessageDelta, Some(other), json!({}));
+            observe(&mut counting, 2, EventKind::MessageDelta, Some(other), &json!({}));
             assert_eq!(first_words(&metrics), u64::from(!is_lost));
         }
     }
@@ -134,7 +134,7 @@ mod tests {
         let (metrics, mut counting) = counting();
         let turns: Vec<_> = (0..5000).map(|session| started(&mut counting, session)).collect();
         for (turn, counted) in [(turns[0], 0), (turns[4999], 1)] {
-            observe(&mut counting, 0, EventKind::MessageDelta, Some(turn), json!({}));
+            observe(&mut counting, 0, EventKind::MessageDelta, Some(turn), &json!({}));
             assert_eq!(first_words(&metrics), counted);
         }
     }

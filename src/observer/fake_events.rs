@@ -13,7 +13,7 @@ pub(crate) fn observe(
     session: u32,
     kind: EventKind,
     turn: Option<TurnId>,
-    body: Value,
+    body: &Value,
 ) {
     let mut event = json!({"session_id": SessionId::new(), "time": Timestamp::now()});
     let fields = event.as_object_mut().unwrap();
@@ -34,6 +34,6 @@ pub(crate) fn turn(id: TurnId, state: &str) -> Value {
 /// Tells of a turn that starts.
 pub(crate) fn started(observer: &mut dyn Observer, session: u32) -> TurnId {
     let id = TurnId::new();
-    observe(observer, session, EventKind::TurnStarted, Some(id), turn(id, "running"));
+    observe(observer, session, EventKind::TurnStarted, Some(id), &turn(id, "running"));
     id
 }

@@ -122,7 +122,7 @@ mod tests {
     fn a_turn_is_forgotten_when_its_end_cannot_be_told() {
         let mut log = TurnLog::new(false);
         let [deleted, other] = [started(&mut log, 1), started(&mut log, 2)];
-        observe(&mut log, 1, EventKind::SessionDeleted, None, json!({}));
+        observe(&mut log, 1, EventKind::SessionDeleted, None, &json!({}));
         assert_eq!([deleted, other].map(|turn| log.open.get(turn).is_some()), [false, true]);
         log.events_lost();
         assert!(log.open.get(other).is_none());

@@ -158,7 +158,7 @@ impl Observer for TurnSpans {
         let Some(told) = &event.told else { return };
         match (event.kind, &told.turn, event.turn) {
             (EventKind::TurnQueued | EventKind::TurnStarted, Some(turn), _) => {
-                self.begun(event.session, turn)
+                self.begun(event.session, turn);
             }
             (kind, Some(turn), _) if kind.ends_turn() => {
                 self.ended(&told.session_id.to_string(), event.owner, turn);

@@ -20,7 +20,7 @@ fn call(spans: &mut TurnSpans, turn: TurnId) {
     for (kind, status) in
         [(EventKind::ToolCallStarted, "pending"), (EventKind::ToolCallFinished, "completed")]
     {
-        observe(spans, 1, kind, Some(turn), json!({"tool_call": {"id": "call-1", "status": status}}));
+        observe(spans, 1, kind, Some(turn), &json!({"tool_call": {"id": "call-1", "status": status}}));
     }
 }
 
@@ -31,17 +31,17 @@ fn what_is_said_is_cut_as_soon_as_it_is_remembered() {
     let id = TurnId::new();
     let mut queued = turn(id, "queued");
     queued["turn"]["prompt"] = json!(long);
-    observe(&mut spans, 1, EventKind::TurnQueued, Some(id), queued);
-    observe(&mut spans, 1, EventKind::TurnStarted, Some(id), turn(id, "running"));
+    observe(&mut spans, 1, EventKind::TurnQueued, Some(id), &queued);
+    observe(&mut spans, 1, EventKind::TurnStarted, Some(id), &turn(id, "running"));
     let begun = json!({"tool_call": {"id": "call-1", "input": {"text": long}}});
-    observe(&mut spans, 1, EventKind::ToolCallStarted, Some(id), begun);
+    observe(&mut spans, 1, EventKind::ToolCallStarted, Some(id), &begun);
     let open = spans.open.get(id).unwrap();
     assert_eq!(open.prompt.as_ref().map(String::len), Some(16 * 1024));
     assert!(open.prompt.as_ref().unwrap().capacity() < 20_000);
     assert_eq!(open.calls["call-1"].input.as_ref().map(String::len), Some(16 * 1024));
     let mut ended = turn(id, "completed");
     ended["turn"]["text"] = json!(long);
-    observe(&mut spans, 1, EventKind::TurnCompleted, Some(id), ended);
+    observe(&mut spans, 1, EventKind::TurnCompleted, Some(id), &ended);
     let said: Vec<_> = made.try_recv().unwrap().attributes;
     let said = said.into_iter().filter(|attribute| attribute.key.ends_with("put.messages"));
     let lengths: Vec<_> = said.map(|attribute| format!("{:?}", attribute.value).len() / 1024).collect();
@@ -56,7 +56,7 @@ fn a_turn_is_forgotten_when_its_end_cannot_be_told() {
         if is_lost {
             spans.events_lost();
         } else {
-            observe(&mut spans, 1, EventKind::SessionDeleted, None, json!({}));
+            observe(&mut spans, 1, EventKind::SessionDeleted, None, &json!({}));
         }
         call(&mut spans, deleted);
         assert!(made.try_recv().is_err());
