@@ -298,6 +298,7 @@ const gander = new Gander(scratch, {
   // As the two files ask for it.
   GANDER_SERVER__PUBLIC_URL: "https://gander.example.org",
   GANDER_SERVER__TRUSTED_PROXIES: "127.0.0.1",
+  GANDER_SERVER__PROXY_HEADERS: "x-forwarded",
   GANDER_LOG__FORMAT: "json",
 });
 try {

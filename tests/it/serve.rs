@@ -2,6 +2,7 @@
 
 mod apart;
 mod faults;
+mod one_home;
 
 use std::fs;
 
