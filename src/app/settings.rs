@@ -10,11 +10,12 @@ use crate::acp::{Redactor, WebSocketLimits};
 use crate::client_tools::ToolSettings;
 use crate::config::{self, Config, GooseTransport, OwnConfiguration};
 use crate::demo::ScriptedModel;
-use crate::goose::extensions::ExtensionLevel;
+use crate::goose::extensions::{ExtensionLevel, about_other_sessions, reaching_other_sessions};
 use crate::goose::launch::{LaunchSettings, OwnSettings};
 use crate::goose::places::{HomeKind, SharedHome};
 use crate::goose::serve;
 use crate::goose::tools::GooseTools;
+use crate::http::auth::Tenancy;
 use crate::http::forwarded::{ProxyHeaders, TrustedProxies};
 use crate::http::prompt::PromptLimits;
 use crate::http::{HttpSettings, gate};
@@ -147,11 +148,33 @@ pub(super) fn extension_facts(config: &Config, launcher: GooseLauncher) -> Exten
     }
 }
 
+/// Whether all sessions have one home, which is not that of the user whom gander runs as.
+fn has_one_home_of_ganders(config: &Config) -> bool {
+    config.goose.transport == GooseTransport::Websocket && config.goose.home == HomeKind::Session
+}
+
+/// How many callers there may be.
+pub(super) fn tenancy(config: &Config) -> Tenancy {
+    if config.goose.home == HomeKind::Shared {
+        return Tenancy::One("goose.home = \"shared\"".to_owned());
+    }
+    let reaching: Vec<&str> = reaching_other_sessions(&config.goose.builtins).collect();
+    if reaching.is_empty() || !has_one_home_of_ganders(config) {
+        return Tenancy::Several;
+    }
+    let reaching = reaching.join(", ");
+    Tenancy::One(format!("goose.transport = \"websocket\" and {reaching} in goose.builtins"))
+}
+
 fn server_extensions(config: &Config) -> ExtensionLevel {
     let mut disabled = config.goose.disabled_extensions.clone();
     if !config.goose.scheduler {
         // Without its flag goose reports it as loaded, but gives the agent none of its tools (measured).
         disabled.push("scheduler".into());
+    }
+    if has_one_home_of_ganders(config) {
+        // Those that are named stay, and then there is one caller.
+        disabled.extend(about_other_sessions().map(str::to_owned));
     }
     ExtensionLevel { builtins: Some(config.goose.builtins.clone()), disabled }
 }
@@ -238,6 +261,7 @@ pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSetting
         trusted_proxies: TrustedProxies {
             ranges: config.server.trusted_proxies(),
             headers: match config.server.proxy_headers {
+                config::ProxyHeaders::XForwardedFor => ProxyHeaders::XForwardedFor,
                 config::ProxyHeaders::XForwarded => ProxyHeaders::XForwarded,
                 config::ProxyHeaders::Forwarded => ProxyHeaders::Forwarded,
             },

@@ -117,6 +117,24 @@ pub enum TurnErrorClass {
 }
 
 impl TurnErrorClass {
+    /// All there are.
+    pub const ALL: [Self; 14] = [
+        Self::ProviderAuth,
+        Self::ProviderRateLimit,
+        Self::ProviderUnavailable,
+        Self::ProviderRejected,
+        Self::ProviderEmpty,
+        Self::ProviderNotConfigured,
+        Self::AgentExited,
+        Self::AgentUnresponsive,
+        Self::AgentError,
+        Self::GatewayRestarted,
+        Self::StorageUnavailable,
+        Self::PromptRefused,
+        Self::StartFailed,
+        Self::Deadline,
+    ];
+
     /// Whether the same prompt may work later without anybody changing something.
     #[must_use]
     pub fn is_retryable(self) -> bool {
