@@ -107,7 +107,8 @@ pub enum TurnErrorClass {
     GatewayRestarted,
     /// Nothing could be written when the turn was begun; the agent was not asked.
     StorageUnavailable,
-    /// What the prompt links was not what it had been when its turn was queued; the agent was not asked.
+    /// What the prompt links was not what it had been when the prompt was taken, or could not be looked at, which may
+    /// be otherwise later; the agent was not asked.
     PromptRefused,
     /// The agent did not start.
     StartFailed,

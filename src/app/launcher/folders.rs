@@ -206,17 +206,19 @@ pub(super) fn make_places(
 }
 
 fn make_home(home: &Path, config_dir: Option<&Path>, launch: &Launch) -> Result<(), LaunchError> {
-    // A start that failed has left one.
-    home::remove(home).map_err(|error| {
+    // A start that failed has left one. What that made in the shared home is deleted with the session.
+    noted::remove_all_else(home).map_err(|error| {
         tracing::error!(%error, "a session's old goose home cannot be removed");
         not_made("the session's goose home cannot be made", &error)
     })?;
-    home::prepare(home, config_dir, &launch.switched_off).map_err(|error| no_home(&error))
+    home::renew(home, config_dir, &launch.switched_off).map_err(|error| no_home(&error))
 }
 
 /// Makes the session's own folder, and looks whether goose would read its user's configuration. What is noted of an
-/// earlier start stays.
+/// earlier start stays; a configuration that it has left, in a home of the session's own, goes: it would say that the
+/// session is at home there.
 fn go_beside_the_shared_home(places: &Places) -> Result<(), LaunchError> {
+    home::remove(&home::configuration_folder(places.root())).map_err(|error| no_home(&error))?;
     make_private_folder(&home::temporary_folder(places.root())).map_err(|error| {
         tracing::error!(%error, "a session's folder cannot be made");
         not_made("the session's folder cannot be made", &error)
