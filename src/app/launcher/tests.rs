@@ -2,6 +2,7 @@ use super::*;
 use crate::goose::extensions::ExtensionLevel;
 use crate::goose::home;
 use crate::goose::noted::{self, GooseSession};
+use crate::goose::places::Places;
 use crate::session::agent::Mode;
 
 #[test]
