@@ -13,11 +13,14 @@
 # `docker exec CONTAINER gander token` prints it. `docker run … gander serve --demo` needs no provider.
 # The tokens file must be readable for user 10001; deploy/tokens.example.toml shows what is in it.
 
-# Base images, to be replaced by a mirror's or by newer ones. The build image brings the toolchain that
-# rust-toolchain.toml names; the build and the runtime image must go together (the same C library).
+# Base images, by exact versions; raise them to get Debian's fixes. A tag can still be moved, a digest cannot: whoever
+# builds takes the digests from the registry that they trust, or a mirror's images:
+#     docker build --build-arg RUNTIME_IMAGE=debian:bookworm-20251117-slim@sha256:… …
+# The build image brings the toolchain that rust-toolchain.toml names; the build and the runtime image must go together
+# (the same C library).
 ARG RUST_IMAGE=rust:1.95.0-bookworm
-ARG NODE_IMAGE=node:22-bookworm-slim
-ARG RUNTIME_IMAGE=debian:bookworm-slim
+ARG NODE_IMAGE=node:22.21.1-bookworm-slim
+ARG RUNTIME_IMAGE=debian:bookworm-20251117-slim
 
 # goose, by the same script and the same pin as in development.
 FROM ${NODE_IMAGE} AS goose

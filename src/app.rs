@@ -29,13 +29,12 @@ pub use self::audit::read_audit;
 use self::figures::HostFigures;
 use self::observing::Observing;
 use self::service_manager::ServiceManager;
-use self::settings::{extension_facts, http_settings, launcher, session_settings};
+use self::settings::{extension_facts, http_settings, launcher, session_settings, tenancy};
 pub use self::trial::{Trial, try_goose};
 use crate::config::{Config, StorageSync};
 use crate::demo::ScriptedModel;
-use crate::goose::places::HomeKind;
 use crate::goose::version::Version;
-use crate::http::auth::{self, Callers, Tenancy};
+use crate::http::auth::{self, Callers};
 use crate::http::openapi::ServedDocument;
 use crate::http::stream::OpenStreams;
 use crate::http::{Api, server};
@@ -331,14 +330,6 @@ fn spawner(dir: &Path, tasks: &Tasks) -> Result<Spawner, StartError> {
 struct CallersAndToken {
     callers: Callers,
     token_file: Option<PathBuf>,
-}
-
-/// How many callers there may be.
-fn tenancy(config: &Config) -> Tenancy {
-    match config.goose.home {
-        HomeKind::Session => Tenancy::Several,
-        HomeKind::Shared => Tenancy::One,
-    }
 }
 
 enum CallersError {

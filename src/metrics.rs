@@ -6,6 +6,7 @@
 //!
 //! Every label has a fixed set of values: names of routes, states, classes. None comes from a caller.
 
+mod born;
 mod observer;
 
 use std::sync::Arc;
@@ -94,6 +95,7 @@ pub struct Metrics(Arc<Figures>);
 struct Figures {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
+    internal_errors: Counter,
     request_seconds: Histogram,
     turns: Family<TurnLabels, Counter>,
     turn_seconds: Histogram,
@@ -161,6 +163,7 @@ impl Metrics {
         let mut figures = Figures {
             registry: Registry::default(),
             requests: Family::default(),
+            internal_errors: Counter::default(),
             request_seconds: Histogram::new(WAITS),
             turns: Family::default(),
             turn_seconds: Histogram::new(WORK),
@@ -191,6 +194,7 @@ impl Metrics {
         // From the start on: who counts what is lost has to see the first one.
         metrics.spans(SpanFate::Sent, 0);
         metrics.spans(SpanFate::Dropped, 0);
+        metrics.0.begin_at_zero();
         metrics
     }
 
@@ -200,12 +204,13 @@ impl Metrics {
         Box::new(observer::Counting::new(self.clone()))
     }
 
-    /// A request was answered, or its caller left before (`None`). `route` is the route's pattern.
-    pub fn answered(&self, method: &str, route: &str, status: Option<u16>, after: Duration) {
-        let method = ["GET", "POST", "PATCH", "DELETE", "OPTIONS", "HEAD"]
-            .into_iter()
-            .find(|known| *known == method)
-            .unwrap_or("other");
+    /// A request was answered, or its caller left before (`None`). `method` is `None` where the caller has made it up;
+    /// `route` is the route's pattern.
+    pub fn answered(&self, method: Option<&'static str>, route: &str, status: Option<u16>, after: Duration) {
+        let method = method.unwrap_or("other");
+        if status == Some(500) {
+            self.0.internal_errors.inc();
+        }
         // 499: as proxies write it when the caller has left.
         let labels = RequestLabels { method, route: route.to_owned(), status: status.unwrap_or(499) };
         self.0.requests.get_or_create(&labels).inc();
@@ -272,6 +277,11 @@ impl std::fmt::Debug for Metrics {
 impl Figures {
     fn register(&self, to: &mut Registry) {
         to.register("http_requests", "Requests answered, by route", self.requests.clone());
+        to.register(
+            "http_internal_errors",
+            "Requests answered with 500: gander's own fault",
+            self.internal_errors.clone(),
+        );
         let seconds = Unit::Seconds;
         to.register_with_unit(
             "http_request",

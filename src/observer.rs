@@ -3,6 +3,9 @@
 //! All sessions' committed events are read like any subscriber reads them, once for all observers. The core counts,
 //! logs and traces nothing of this, and what is recorded is what callers were told.
 
+#[cfg(test)]
+pub(crate) mod fake_events;
+mod open_turns;
 pub mod told;
 mod turn_log;
 
@@ -11,6 +14,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use self::open_turns::OpenTurns;
 use self::told::Told;
 pub use self::turn_log::TurnLog;
 use crate::session::event::EventKind;
@@ -19,14 +23,13 @@ use crate::session::log::{Owner, Store};
 use crate::session::order::{EventOrder, OrderFilter, OrderHead, PlacedRun, Position};
 use crate::session::run::Frame;
 
-/// How many turns an observer remembers something of at a time. Fewer agents run; of a turn over this bound less is
-/// recorded.
-pub const TURNS_REMEMBERED: usize = 4096;
-
 /// Who is told of every committed event, in order. It must not wait for anything.
 pub trait Observer: Send {
     /// Something has happened.
     fn event(&mut self, event: &Observed<'_>);
+
+    /// Some events will never be told. What was waited for may be among them.
+    fn events_lost(&mut self);
 
     /// All events of a run were there for readers at `now`; the last of them is of `newest`.
     fn run_seen(&mut self, _newest: Timestamp, _now: Timestamp) {}
@@ -111,6 +114,9 @@ impl Follower {
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(%error, "some events are not recorded");
+                    for observer in &mut observers {
+                        observer.events_lost();
+                    }
                     self.at = self.order.head().committed;
                 }
             }
@@ -135,3 +141,6 @@ fn tell(observers: &mut [Box<dyn Observer>], placed: &PlacedRun, after: Position
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

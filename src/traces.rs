@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -133,6 +134,11 @@ impl Tracer {
 }
 
 impl Shared {
+    /// What is kept of what was said: nothing unless that is asked for, and never much.
+    fn excerpt(&self, said: Option<&RawValue>) -> Option<String> {
+        said.filter(|_| self.content).map(|said| attributes::excerpt(said.get()))
+    }
+
     fn end(&self, context: Context, span: Span) {
         if !context.sampled {
             return;

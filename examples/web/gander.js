@@ -28,7 +28,9 @@ export class Gander {
       throw new Refused("gander cannot be reached");
     }
     if (answer.status === 204) return null;
-    const json = await answer.json();
+    const json = await answer.json().catch(() => null);
+    // A proxy that does not reach gander answers in its own format.
+    if (json === null) throw new Refused(`gander did not answer: HTTP status ${answer.status}`, answer.status);
     // Every error is a problem document (RFC 9457).
     if (!answer.ok) throw new Refused(json.detail ?? json.title, answer.status, json.code);
     return json;
@@ -50,7 +52,7 @@ export class Gander {
 }
 
 /** How long to wait before a new try, in milliseconds. */
-const AGAIN_AFTER = 2000;
+export const AGAIN_AFTER = 2000;
 
 class Follower {
   constructor(gander, path, after, onEvent, onState, onRefused) {

@@ -1,11 +1,13 @@
 // The page: signs in, shows the sessions and one of them, and answers for the person in front of it.
 
 import { Conversation } from "./conversation.js";
-import { Gander } from "./gander.js";
+import { AGAIN_AFTER, Gander } from "./gander.js";
 
 const $ = (id) => document.getElementById(id);
 
 let gander; // the signed-in client
+let candidate; // the client that would sign in
+let again; // the timer of the next try to sign in
 let list; // the stream that keeps the list fresh
 let open; // the session on the page: { id, conversation, stream, nodes }
 
@@ -25,18 +27,38 @@ $("sign-in").addEventListener("submit", (event) => {
 });
 
 async function signIn(credentials) {
-  gander = new Gander(credentials.address, credentials.token);
-  await gander.get("/v1/info");
+  const signing = (candidate = new Gander(credentials.address, credentials.token));
+  await signing.get("/v1/info");
+  if (signing !== candidate) return; // Signed out meanwhile.
+  gander = signing;
   kept.save(credentials);
   $("sign-in").hidden = true;
   $("sign-out").hidden = false;
   await route();
 }
 
+/** After a reload. gander may be away, and then it is waited for: only its own no is one. */
+async function signInAgain(credentials) {
+  $("sign-out").hidden = false;
+  try {
+    await signIn(credentials);
+    showError(null);
+  } catch (error) {
+    if (error.status === 401) signOut();
+    else {
+      following.onState(false);
+      again = setTimeout(() => signInAgain(credentials), AGAIN_AFTER);
+    }
+    showError(error.message);
+  }
+}
+
 function signOut() {
   kept.clear();
   leave();
-  gander = undefined;
+  clearTimeout(again);
+  gander = candidate = undefined;
+  document.body.classList.remove("offline");
   for (const id of ["sessions", "session", "show-sessions", "sign-out"]) $(id).hidden = true;
   $("sign-in").hidden = false;
   $("sign-in").elements.address.focus();
@@ -354,5 +376,5 @@ function words(name) {
 // --- The start ----------------------------------------------------------------------------------------------------
 
 const credentials = kept.load();
-if (credentials) attempt(() => signIn(credentials)).then(() => gander || signOut());
+if (credentials) signInAgain(credentials);
 else signOut();

@@ -61,10 +61,12 @@ impl ExtensionFacts {
         if wish == ExtensionWish::BeWithout {
             return Ok(());
         }
+        if self.launcher.is_shared() && !self.is_started(name) {
+            return Err(ExtensionRefusal::NotShared);
+        }
         let session = ExtensionLevel { builtins: Some(vec![name.to_owned()]), disabled: Vec::new() };
         match ExtensionChoice::resolve(&self.server, &session) {
             Err(DisabledByServer { .. }) => Err(ExtensionRefusal::SwitchedOff),
-            Ok(_) if self.launcher.is_shared() && !self.is_started(name) => Err(ExtensionRefusal::NotShared),
             Ok(_) => Ok(()),
         }
     }

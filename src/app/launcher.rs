@@ -182,7 +182,8 @@ impl GooseLauncher {
                 Ok(Ok(ready)) => Ok(ready),
                 Ok(Err(error)) => Err(self.start_failure(error, &redactor, process).await),
                 Err(_) => {
-                    Err(self.timed_out(waiting.for_now(), &guard.places, &servers.servers, process).await)
+                    let (waits, places) = (waiting.for_now(), &guard.places);
+                    Err(self.timed_out(waits, &hearing, places, &servers.servers, process).await)
                 }
             },
             () = cancel.cancelled() => Err(LaunchError::Cancelled),

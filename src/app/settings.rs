@@ -1,6 +1,7 @@
 //! The configuration, as the other modules' own settings say it.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::extensions::ExtensionFacts;
@@ -9,11 +10,12 @@ use crate::acp::{Redactor, WebSocketLimits};
 use crate::client_tools::ToolSettings;
 use crate::config::{self, Config, GooseTransport, OwnConfiguration, is_secret_name};
 use crate::demo::ScriptedModel;
-use crate::goose::extensions::ExtensionLevel;
+use crate::goose::extensions::{ExtensionLevel, about_other_sessions, reaching_other_sessions};
 use crate::goose::launch::{LaunchSettings, OwnSettings};
-use crate::goose::places::HomeKind;
+use crate::goose::places::{HomeKind, SharedHome};
 use crate::goose::serve;
 use crate::goose::tools::GooseTools;
+use crate::http::auth::Tenancy;
 use crate::http::forwarded::{ProxyHeaders, TrustedProxies};
 use crate::http::prompt::PromptLimits;
 use crate::http::{HttpSettings, gate};
@@ -47,15 +49,10 @@ pub(super) fn launcher(
         .chain(&last)
         .filter(|(name, _)| is_secret_name(name))
         .map(|(_, value)| value.clone());
-    let homes = inherited.iter().filter(|(name, _)| name == "HOME").map(|(_, value)| value.clone());
     let dir = &config.storage.dir;
     let shared_home = config.shared_home();
-    let folders = shared_home.iter().flat_map(|home| [&home.configuration, &home.logs]);
-    let folders = folders.map(|folder| folder.to_string_lossy().into_owned());
-    let redactor = Redactor::new(
-        secrets.collect::<Vec<_>>(),
-        homes.chain(folders).chain([dir.to_string_lossy().into_owned()]).collect::<Vec<_>>(),
-    );
+    let folders = private_folders(inherited.iter().chain(&last), shared_home.as_ref(), dir);
+    let redactor = Redactor::new(secrets.collect::<Vec<_>>(), folders);
     let finder = config.clone();
     let serve = serve(config, tasks);
     let settings = GooseSettings {
@@ -83,6 +80,18 @@ pub(super) fn launcher(
         redactor,
     };
     GooseLauncher::new(settings, serve, spawner, tasks.clone())
+}
+
+/// The folders that callers must not see in what goose says.
+fn private_folders<'a>(
+    environment: impl Iterator<Item = &'a (String, String)>,
+    shared_home: Option<&SharedHome>,
+    storage: &Path,
+) -> Vec<String> {
+    let homes = environment.filter(|(name, _)| name == "HOME").map(|(_, value)| value.clone());
+    let of_goose = shared_home.into_iter().flat_map(|home| [&home.configuration, &home.data, &home.logs]);
+    let folders = of_goose.map(PathBuf::as_path).chain([storage]);
+    homes.chain(folders.map(|folder| folder.to_string_lossy().into_owned())).collect()
 }
 
 /// The goose that all sessions share, if they do.
@@ -135,11 +144,33 @@ pub(super) fn extension_facts(config: &Config, launcher: GooseLauncher) -> Exten
     }
 }
 
+/// Whether all sessions have one home, which is not that of the user whom gander runs as.
+fn has_one_home_of_ganders(config: &Config) -> bool {
+    config.goose.transport == GooseTransport::Websocket && config.goose.home == HomeKind::Session
+}
+
+/// How many callers there may be.
+pub(super) fn tenancy(config: &Config) -> Tenancy {
+    if config.goose.home == HomeKind::Shared {
+        return Tenancy::One("goose.home = \"shared\"".to_owned());
+    }
+    let reaching: Vec<&str> = reaching_other_sessions(&config.goose.builtins).collect();
+    if reaching.is_empty() || !has_one_home_of_ganders(config) {
+        return Tenancy::Several;
+    }
+    let reaching = reaching.join(", ");
+    Tenancy::One(format!("goose.transport = \"websocket\" and {reaching} in goose.builtins"))
+}
+
 fn server_extensions(config: &Config) -> ExtensionLevel {
     let mut disabled = config.goose.disabled_extensions.clone();
     if !config.goose.scheduler {
         // Without its flag goose reports it as loaded, but gives the agent none of its tools (measured).
         disabled.push("scheduler".into());
+    }
+    if has_one_home_of_ganders(config) {
+        // Those that are named stay, and then there is one caller.
+        disabled.extend(about_other_sessions().map(str::to_owned));
     }
     ExtensionLevel { builtins: Some(config.goose.builtins.clone()), disabled }
 }
@@ -226,6 +257,7 @@ pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSetting
         trusted_proxies: TrustedProxies {
             ranges: config.server.trusted_proxies(),
             headers: match config.server.proxy_headers {
+                config::ProxyHeaders::XForwardedFor => ProxyHeaders::XForwardedFor,
                 config::ProxyHeaders::XForwarded => ProxyHeaders::XForwarded,
                 config::ProxyHeaders::Forwarded => ProxyHeaders::Forwarded,
             },
@@ -249,5 +281,32 @@ pub(super) fn http_settings(config: &Config, address: SocketAddr) -> HttpSetting
         default_provider: config.goose.provider.clone(),
         default_model: config.goose.model.clone(),
         caller_env: config.goose.caller_env.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_see_no_folder_that_goose_keeps_anything_in() {
+        let set = [("HOME", "/h"), ("LANG", "/no/folder"), ("HOME", "/other")];
+        let environment = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let shared = SharedHome::find(|name| match name {
+            "XDG_DATA_HOME" => Some("/data".into()),
+            "HOME" => Some("/other".into()),
+            _ => None,
+        });
+        assert_eq!(
+            private_folders(environment.iter(), shared.as_ref(), Path::new("/storage")),
+            [
+                "/h",
+                "/other",
+                "/other/.config/goose",
+                "/data/goose",
+                "/other/.local/state/goose/logs",
+                "/storage"
+            ]
+        );
     }
 }

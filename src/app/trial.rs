@@ -6,7 +6,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::launcher::{GooseLauncher, make_private_folder};
-use super::{StartError, launcher, spawner, tenancy};
+use super::settings::tenancy;
+use super::{StartError, launcher, spawner};
 use crate::config::Config;
 use crate::goose::version::Version;
 use crate::http::auth;

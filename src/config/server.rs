@@ -62,6 +62,9 @@ pub struct ServerSettings {
 /// The headers in which proxies say for whom they ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum ProxyHeaders {
+    /// `X-Forwarded-For`.
+    #[serde(rename = "x-forwarded-for")]
+    XForwardedFor,
     /// `X-Forwarded-For`, `-Proto` and `-Host`.
     #[serde(rename = "x-forwarded")]
     XForwarded,

@@ -55,7 +55,8 @@ impl StorageSettings {
             self.dir = state.map_err(|problem| Violation::new(KEY, problem))?.join("gander");
         }
         self.dir = absolute(KEY, &self.dir)?;
-        Ok(())
+        // goose is told of its home in text.
+        self.dir.to_str().map(drop).ok_or_else(|| Violation::new(KEY, Problem::NotUtf8))
     }
 
     pub(super) fn validate(&self) -> Result<(), Violation> {

@@ -270,6 +270,10 @@ fn folders_have_defaults_and_become_absolute() {
     assert_eq!(load(&[("XDG_CONFIG_HOME", "")]).goose.config_dir, Some(home.join(".config/goose")));
     assert_eq!(load(&[("XDG_STATE_HOME", "/state")]).storage.dir, Path::new("/state/gander"));
     assert_eq!(load(&[("XDG_STATE_HOME", "relative")]).storage.dir, home.join(".local/state/gander"));
+    let no_text = std::ffi::OsString::from_vec(b"/st\xff".to_vec());
+    let environment: Environment = [(OsString::from("XDG_STATE_HOME"), no_text)].into_iter().collect();
+    let error = Config::load(None, environment, &[]).unwrap_err().to_string();
+    assert!(error.starts_with("storage.dir: not valid UTF-8"), "{error}");
     let here = std::env::current_dir().unwrap();
     let config = load(&[
         ("GANDER_STORAGE__DIR", "data"),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use super::catalogue::key_of;
+use super::catalogue::{EXTENSIONS, find, key_of};
 
 /// The extensions that get round the questions of a mode that asks, and how. They are off, in every mode, unless
 /// somebody names them.
@@ -14,6 +14,24 @@ pub(super) const GETS_ROUND_QUESTIONS: [(&str, &str); 4] = [
     ("orchestrator", "it works in other sessions of goose, where nobody is asked"),
     ("code_execution", "its scripts call other tools, all of them under one question"),
 ];
+
+/// The extensions by which the agent can start any other one, whatever is switched off: for itself, for a subagent that a
+/// recipe describes, or for another session.
+pub(super) const STARTS_OTHERS: [&str; 3] = ["summon", "extensionmanager", "orchestrator"];
+
+/// The extensions that are about what the other sessions of the same home keep there.
+pub fn about_other_sessions() -> impl Iterator<Item = &'static str> {
+    EXTENSIONS.iter().filter(|extension| extension.needs_shared_home).map(|extension| extension.name)
+}
+
+/// Those of the extensions, by their keys, that give the agent what the other sessions of the same home keep there: by
+/// themselves, or by what they can start.
+pub fn reaching_other_sessions(keys: &[String]) -> impl Iterator<Item = &str> {
+    let reaches = |key: &&str| {
+        STARTS_OTHERS.contains(key) || find(key).is_some_and(|extension| extension.needs_shared_home)
+    };
+    keys.iter().map(String::as_str).filter(reaches)
+}
 
 /// What one level says. Names may be written in any way that [`key_of`] understands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,7 +116,9 @@ fn keys(names: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DisabledByServer, ExtensionChoice, ExtensionLevel};
+    use super::{
+        DisabledByServer, ExtensionChoice, ExtensionLevel, about_other_sessions, reaching_other_sessions,
+    };
 
     /// Names separated by spaces; `None` is a level that does not say.
     fn level(builtins: Option<&str>, disabled: &str) -> ExtensionLevel {
@@ -146,6 +166,15 @@ mod tests {
             assert_eq!(choice.builtins.join(" "), builtins, "{server:?} {session:?}");
             assert_eq!(switched_off.join(" "), off, "{server:?} {session:?}");
         }
+    }
+
+    #[test]
+    fn what_reaches_other_sessions_is_known() {
+        let named = ["todo", "memory", "summon", "mine", "chatrecall", "extensionmanager"].map(str::to_owned);
+        let reaching: Vec<&str> = reaching_other_sessions(&named).collect();
+        assert_eq!(reaching, ["memory", "summon", "chatrecall", "extensionmanager"]);
+        let about: Vec<&str> = about_other_sessions().collect();
+        assert_eq!(about, ["scheduler", "chatrecall", "orchestrator", "memory"]);
     }
 
     #[test]

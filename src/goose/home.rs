@@ -19,6 +19,8 @@ use super::catalogue::same;
 
 /// What goose remembers of "always allow" and "never allow" is for nobody else to inherit.
 pub(super) const PERMISSIONS: &str = "permission.yaml";
+/// What goose's `memory` extension remembers is for nobody else to learn.
+const MEMORY: &str = "memory";
 const CONFIGURATION: &str = "config.yaml";
 /// Where goose and its tools put temporary files, within the home.
 const TEMPORARY: &str = "tmp";
@@ -111,7 +113,7 @@ pub fn configuration_in(folder: &Path) -> PathBuf {
 }
 
 /// Makes the home: `root` itself (0700, it must not exist yet) and in it an empty `tmp/` and `config/`, a copy of `config_dir`
-/// without its `permission.yaml` and with the extensions in `switched_off` (catalogue keys) switched off.
+/// without its `permission.yaml` and its `memory/`, and with the extensions in `switched_off` (catalogue keys) switched off.
 /// No `config_dir`, or one that does not exist, is an empty one. Files are 0600; a symbolic link is followed
 /// when it leads to a file; what is neither file nor folder is left out.
 ///
@@ -132,7 +134,7 @@ pub fn prepare(
 }
 
 /// As [`prepare`], of a home that may be there already: its configuration is made anew, without what goose remembers of
-/// permissions, and its temporary files go. The sessions in it stay.
+/// permissions, and its temporary files go. The sessions in it stay, and what its `memory` extension has kept.
 ///
 /// # Errors
 /// As [`prepare`]. Only while no goose runs on it.
@@ -144,15 +146,16 @@ pub fn renew(
     if !root.exists() {
         return prepare(root, config_dir, switched_off);
     }
-    remove(&temporary_folder(root))?;
-    remove(&configuration_folder(root))?;
+    empty_temporary_folder(root)?;
+    clear_configuration(&configuration_folder(root))?;
     fill(root, config_dir, switched_off)
 }
 
 fn fill(root: &Path, config_dir: Option<&Path>, switched_off: &BTreeSet<String>) -> Result<(), HomeError> {
     make_folder(&temporary_folder(root))?;
     let target = configuration_folder(root);
-    make_folder(&target)?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&target);
+    made.map_err(io_error("make", &target))?;
     let mut configuration = None;
     if let Some(source) = config_dir {
         match source.canonicalize() {
@@ -165,6 +168,43 @@ fn fill(root: &Path, config_dir: Option<&Path>, switched_off: &BTreeSet<String>)
     let malformed = |reason| HomeError::Malformed { path: path.clone(), reason };
     let text = switch_off(&configuration.unwrap_or_default(), switched_off).map_err(malformed)?;
     write_file(&target.join(CONFIGURATION), &mut text.as_bytes()).map(drop)
+}
+
+/// Removes what goose and its tools have left in the temporary folder of the home `root`, and that folder.
+///
+/// # Errors
+/// When something in it cannot be removed.
+pub fn empty_temporary_folder(root: &Path) -> Result<(), HomeError> {
+    remove(&temporary_folder(root))
+}
+
+/// Removes everything in a folder of goose's configuration but its `memory/`. A link is removed, and not followed.
+fn clear_configuration(folder: &Path) -> Result<(), HomeError> {
+    let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    if !is_folder(folder) {
+        return remove_any(folder);
+    }
+    for entry in fs::read_dir(folder).map_err(io_error("read", folder))? {
+        let entry = entry.map_err(io_error("read", folder))?;
+        let path = entry.path();
+        if entry.file_name() == MEMORY && is_folder(&path) {
+            continue;
+        }
+        remove_any(&path)?;
+    }
+    Ok(())
+}
+
+fn remove_any(path: &Path) -> Result<(), HomeError> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", path)(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Looks whether goose would read the configuration file in a folder, and not skip it. None is as good as an empty one.
@@ -223,7 +263,7 @@ impl Copier {
         for entry in fs::read_dir(from).map_err(io_error("read", from))? {
             let entry = entry.map_err(io_error("read", from))?;
             let (path, name) = (entry.path(), entry.file_name());
-            if depth == 0 && name == PERMISSIONS {
+            if depth == 0 && (name == PERMISSIONS || name == MEMORY) {
                 continue;
             }
             self.entries_left = self.entries_left.checked_sub(1).ok_or_else(|| self.too_large())?;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde_yaml_ng::Value;
 
 use super::catalogue::same;
+use super::extensions::STARTS_OTHERS;
 use super::home;
 use super::launch::Launch;
 
@@ -25,12 +26,13 @@ pub const VARIABLE: &str = "XDG_CONFIG_HOME";
 const LINKS: usize = 1_000;
 
 /// Whether a session may have the extension: by its name, by the configuration in its home, from its last agent
-/// (`earlier`), or since the agent can switch it on. Reads a file.
+/// (`earlier`), or since the agent can start it, for itself or for a subagent. Reads a file.
 #[must_use]
 pub fn may_load(launch: &Launch, root: &Path, earlier: Option<&[String]>) -> bool {
-    let named = || launch.builtins.iter().any(|name| [NAME, "extensionmanager"].contains(&name.as_str()));
+    let has = |wanted: &str| launch.builtins.iter().any(|name| name == wanted);
     let was_there = || earlier.unwrap_or_default().iter().any(|name| same(name, NAME));
-    !launch.switched_off.contains(NAME) && (named() || was_there() || is_configured(root))
+    STARTS_OTHERS.into_iter().any(has)
+        || !launch.switched_off.contains(NAME) && (has(NAME) || was_there() || is_configured(root))
 }
 
 /// Whether the home's configuration switches it on. goose starts an entry by its `name`, whatever its key is.
@@ -105,7 +107,10 @@ mod tests {
             (&["todo"][..], &[][..], None, false),
             (&["memory"], &[], None, true),
             (&["extensionmanager"], &[], None, true),
-            (&["extensionmanager"], &["memory"], None, false),
+            (&["extensionmanager"], &["memory"], None, true),
+            (&["summon"], &[], None, true),
+            (&["summon"], &["memory"], None, true),
+            (&["orchestrator"], &[], None, true),
             (&[], &[], Some(&had[..]), true),
             (&[], &["memory"], Some(&had[..]), false),
         ] {

@@ -5,15 +5,17 @@
 //! a start that fails leaves a session of goose's behind, and the next one makes another.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// How many notes are read, the first ones.
+/// The notes' file in the session's folder.
+const NAME: &str = "goose-sessions";
+/// How many notes are read, the last ones: goose goes on with the last session of all.
 const NOTES: usize = 1_000;
-/// How much of the file is read, in bytes.
+/// How much of the end of the file is read, in bytes.
 const BYTES: u64 = 1 << 20;
 
 /// A session of goose's in the shared home.
@@ -43,17 +45,46 @@ pub fn note(root: &Path, session: &GooseSession) -> io::Result<()> {
 /// # Errors
 /// When the notes cannot be read.
 pub fn noted(root: &Path) -> io::Result<Vec<GooseSession>> {
-    let file = match File::open(file(root)) {
+    let mut file = match File::open(file(root)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         file => file?,
     };
-    let lines = BufReader::new(file.take(BYTES)).lines().take(NOTES);
-    let read = |line: io::Result<String>| line.map(|line| serde_json::from_str(&line).ok()).transpose();
-    lines.filter_map(read).collect()
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
+    let mut text = Vec::new();
+    file.take(BYTES).read_to_end(&mut text)?;
+    let lines = text.rsplit(|byte| *byte == b'\n');
+    let mut last: Vec<GooseSession> =
+        lines.filter_map(|line| serde_json::from_slice(line).ok()).take(NOTES).collect();
+    last.reverse();
+    Ok(last)
+}
+
+/// Removes all that is in the folder `root` but the notes. A folder that is not there is as good as empty.
+///
+/// # Errors
+/// When it cannot be read, or something in it cannot be removed.
+pub fn remove_all_else(root: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name() == NAME {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn file(root: &Path) -> PathBuf {
-    root.join("goose-sessions")
+    root.join(NAME)
 }
 
 #[cfg(test)]
@@ -80,5 +111,32 @@ mod tests {
             .unwrap();
         assert_eq!(noted(folder.path()).unwrap(), sessions);
         assert!(noted(&folder.path().join("goose-sessions")).is_err());
+    }
+    #[test]
+    fn of_many_notes_the_last_ones_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = |number: usize| GooseSession { id: format!("20261130_{number}"), created_at: None };
+        let lines = (0..=NOTES).map(|number| serde_json::to_string(&session(number)).unwrap() + "\n");
+        let mut text: String = lines.collect();
+        std::fs::write(file(folder.path()), &text).unwrap();
+        let found = noted(folder.path()).unwrap();
+        assert_eq!((found.len(), &found[0], &found[NOTES - 1]), (NOTES, &session(1), &session(NOTES)));
+        text.insert_str(0, &format!("{{\"id\": \"{}\"}}\n", "x".repeat(usize::try_from(BYTES).unwrap())));
+        std::fs::write(file(folder.path()), &text).unwrap();
+        assert_eq!(noted(folder.path()).unwrap(), found, "whatever is far before them");
+    }
+
+    #[test]
+    fn all_but_the_notes_can_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = GooseSession { id: "20261130_1".into(), created_at: None };
+        note(folder.path(), &session).unwrap();
+        std::fs::create_dir_all(folder.path().join("config/skills")).unwrap();
+        std::fs::write(folder.path().join("config/config.yaml"), "").unwrap();
+        std::os::unix::fs::symlink("/nowhere", folder.path().join("link")).unwrap();
+        remove_all_else(folder.path()).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(noted(folder.path()).unwrap(), [session]);
+        remove_all_else(&folder.path().join("none")).unwrap();
     }
 }

@@ -29,6 +29,8 @@ pub enum HomeKind {
 pub struct SharedHome {
     /// The folder of its configuration and of what it remembers of permissions; it may not exist.
     pub configuration: PathBuf,
+    /// The folder of its sessions.
+    pub data: PathBuf,
     /// Where it writes its logs.
     pub logs: PathBuf,
     /// The variables by which goose finds all of it.
@@ -36,10 +38,11 @@ pub struct SharedHome {
 }
 
 impl SharedHome {
-    /// One that is all below a folder, an absolute path.
+    /// One that is all below a folder. `None` when its path is not absolute, or not UTF-8.
     #[must_use]
     pub fn in_folder(root: &Path) -> Option<Self> {
-        Self::find(|name| (name == ROOT).then(|| root.to_string_lossy().into_owned()))
+        let root = root.to_str()?;
+        Self::find(|name| (name == ROOT).then(|| root.to_owned()))
     }
 
     /// Finds it as goose does, by variables. `None`: they do not tell. Relative paths do not count.
@@ -55,11 +58,12 @@ impl SharedHome {
         };
         if let Some(root) = folder(ROOT) {
             let (configuration, logs) = (home::configuration_folder(&root), home::logs(&root));
-            return Some(Self { configuration, logs, variables });
+            return Some(Self { configuration, data: root.join("data"), logs, variables });
         }
         let in_home = |name, below| folder(name).or_else(|| folder("HOME").map(|home| home.join(below)));
         Some(Self {
             configuration: in_home("XDG_CONFIG_HOME", ".config")?.join("goose"),
+            data: in_home("XDG_DATA_HOME", ".local/share")?.join("goose"),
             logs: in_home("XDG_STATE_HOME", ".local/state")?.join("goose/logs"),
             variables,
         })

@@ -35,21 +35,23 @@ impl SkillPlaces {
         }
     }
 
-    /// Whether goose tells of skills whose places are to be asked for.
+    /// The names of all skills that goose tells of, when there are some whose places are to be asked for.
     #[must_use]
-    pub fn are_missing(&self) -> bool {
+    pub fn to_ask_for(&self) -> Option<Vec<String>> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.told.iter().any(|name| !places.known.contains_key(name))
+        let is_missing = places.told.iter().any(|name| !places.known.contains_key(name));
+        is_missing.then(|| places.told.clone())
     }
 
-    /// Takes the skills' folders; `directory` is the session's, as goose was told it. What is elsewhere is not told on.
-    pub fn learn(&self, folders: &BTreeMap<String, PathBuf>, directory: &Path) {
+    /// Takes the folders of the skills that were `asked` for; `directory` is the session's, as goose was told it. What is
+    /// elsewhere is not told on. A skill that goose has told of since may not be in its answer, and is asked for later.
+    pub fn learn(&self, asked: Vec<String>, folders: &BTreeMap<String, PathBuf>, directory: &Path) {
         let within = |name: &String| {
             let path = folders.get(name)?.strip_prefix(directory).ok()?;
             path.to_str().map(ToOwned::to_owned)
         };
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.known = places.told.iter().map(|name| (name.clone(), within(name))).collect();
+        places.known = asked.into_iter().map(|name| (name.clone(), within(&name))).collect();
     }
 }
 
@@ -64,20 +66,35 @@ mod tests {
         skills.into_iter().map(|skill| skill.path).collect()
     }
 
+    fn folders(folders: &[(&str, &str)]) -> BTreeMap<String, PathBuf> {
+        folders.iter().map(|(name, path)| ((*name).to_owned(), PathBuf::from(path))).collect()
+    }
+
     #[test]
     fn places_are_asked_for_when_there_is_a_new_skill() {
         let places = SkillPlaces::default();
-        assert!(!places.are_missing());
+        assert_eq!(places.to_ask_for(), None);
         assert_eq!(told(&places, &["mine", "own", "users"]), [None, None, None]);
-        assert!(places.are_missing());
-        let folders = [("mine", "/work/.agents/skills/mine"), ("users", "/home/u/.agents/skills/users")];
-        let folders = folders.map(|(name, path)| (name.to_owned(), PathBuf::from(path)));
-        places.learn(&folders.into(), Path::new("/work"));
-        assert!(!places.are_missing(), "also of those that are elsewhere");
+        let asked = places.to_ask_for().unwrap();
+        let found =
+            folders(&[("mine", "/work/.agents/skills/mine"), ("users", "/home/u/.agents/skills/users")]);
+        places.learn(asked, &found, Path::new("/work"));
+        assert_eq!(places.to_ask_for(), None, "also of those that are elsewhere");
         let mine = Some(".agents/skills/mine".to_owned());
         assert_eq!(told(&places, &["own", "mine"]), [None, mine]);
-        assert!(!places.are_missing());
+        assert_eq!(places.to_ask_for(), None);
         told(&places, &["mine", "another"]);
-        assert!(places.are_missing());
+        assert_eq!(places.to_ask_for().unwrap(), ["mine", "another"]);
+    }
+
+    #[test]
+    fn a_skill_that_is_told_between_the_question_and_its_answer_is_asked_for_later() {
+        let places = SkillPlaces::default();
+        told(&places, &["mine"]);
+        let asked = places.to_ask_for().unwrap();
+        told(&places, &["mine", "new"]);
+        let found = folders(&[("mine", "/work/.agents/skills/mine")]);
+        places.learn(asked, &found, Path::new("/work"));
+        assert_eq!(places.to_ask_for().unwrap(), ["mine", "new"]);
     }
 }

@@ -6,25 +6,15 @@
 //! another one or was not started at all; the last program that was started may be, and so may every server that is
 //! reached by HTTP.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::fs;
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_yaml_ng::{Mapping, Value};
 
 use super::home;
-use super::places::Places;
 use super::servers::folded;
 use crate::session::agent::servers::{McpServer, McpTransport};
-
-/// How much of goose's log is read, in bytes, from its end.
-const LOG_BYTES: u64 = 1 << 20;
-/// How many folders of goose's logs are looked into.
-const LOG_FOLDERS: usize = 64;
-/// How goose's log says that a server did not start.
-const FAILED: &str = "Failed to load extension ";
 
 /// A tool server that goose has to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,21 +42,24 @@ impl Program {
 }
 
 /// The names of the servers that goose may be waiting for: of the session's own, and of those that the configuration in
-/// goose's home switches on. `children` are the command lines of goose's child processes, the oldest first. Reads files.
+/// the folder `configuration` switches on. `failed` are the names of those that did not start, in goose's words; `children`
+/// are the command lines of goose's child processes, the oldest first. Reads a file.
 #[must_use]
-pub fn silent_servers(places: &Places, servers: &[McpServer], children: &[Vec<String>]) -> Vec<String> {
+pub fn silent_servers(
+    configuration: &Path,
+    servers: &[McpServer],
+    failed: &[String],
+    children: &[Vec<String>],
+) -> Vec<String> {
     let mut expected: Vec<Expected> = servers.iter().map(of_session).collect();
-    let own = fs::read(home::configuration_in(&places.configuration())).unwrap_or_default();
+    let own = fs::read(home::configuration_in(configuration)).unwrap_or_default();
     for server in of_configuration(&own) {
         if !expected.iter().any(|other| other.name == server.name) {
             expected.push(server);
         }
     }
-    if expected.is_empty() {
-        return Vec::new();
-    }
-    let log = newest_log(&places.logs()).and_then(|path| end_of(&path).ok()).unwrap_or_default();
-    silent(&expected, &failed_in(&log), children)
+    let failed: Vec<String> = failed.iter().map(|name| folded(name)).collect();
+    silent(&expected, &failed, children)
 }
 
 fn silent(expected: &[Expected], failed: &[String], children: &[Vec<String>]) -> Vec<String> {
@@ -123,54 +116,6 @@ fn of_entry(key: &str, entry: &Value) -> Option<Expected> {
         _ => return None,
     };
     Some(Expected { name: folded(text("name").unwrap_or(key)), program })
-}
-
-/// The names of the servers that did not start, as goose logs them.
-fn failed_in(log: &str) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Line {
-        fields: Fields,
-    }
-    #[derive(Deserialize)]
-    struct Fields {
-        message: String,
-    }
-    let messages = log.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    let names = messages.filter_map(|line| {
-        let (name, _) = line.fields.message.strip_prefix(FAILED)?.split_once(": ")?;
-        Some(folded(name))
-    });
-    names.collect()
-}
-
-/// goose keeps a log for each of its processes, in a folder for each day.
-fn newest_log(folder: &Path) -> Option<PathBuf> {
-    let mut folders = vec![folder.to_owned()];
-    let mut newest: Option<(SystemTime, PathBuf)> = None;
-    for _ in 0..LOG_FOLDERS {
-        let Some(folder) = folders.pop() else { break };
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(about) = entry.metadata() else { continue };
-            if about.is_dir() {
-                folders.push(entry.path());
-            } else if let Ok(modified) = about.modified()
-                && about.is_file()
-                && newest.as_ref().is_none_or(|(time, _)| *time < modified)
-            {
-                newest = Some((modified, entry.path()));
-            }
-        }
-    }
-    newest.map(|(_, path)| path)
-}
-
-fn end_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES)))?;
-    let mut bytes = Vec::new();
-    file.take(LOG_BYTES).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -232,28 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn goose_logs_what_did_not_start() {
-        let log = r#"{"timestamp":"x","level":"INFO","fields":{"message":"listening on stdio"},"target":"goose"}
-no JSON
-{"level":"WARN","fields":{"message":"Failed to load extension My Srv: process quit before initialization: stderr = "}}
-{"level":"WARN","fields":{"message":"Failed to load extension cut off"}}"#;
-        assert_eq!(failed_in(log), ["mysrv"]);
-    }
-
-    #[test]
-    fn the_newest_log_counts() {
-        let home = tempfile::tempdir().unwrap();
-        let day = home.path().join("state/logs/cli/2026-11-30");
-        fs::create_dir_all(&day).unwrap();
-        fs::create_dir(home.path().join("config")).unwrap();
-        let configuration = "extensions: {one: {type: sse, name: one}, two: {type: sse, name: two}}";
-        fs::write(home.path().join("config/config.yaml"), configuration).unwrap();
-        let line =
-            |name: &str| format!("{{\"fields\":{{\"message\":\"Failed to load extension {name}: no\"}}}}\n");
-        fs::write(day.join("old.log"), line("two")).unwrap();
-        let older = SystemTime::now() - std::time::Duration::from_mins(1);
-        File::options().write(true).open(day.join("old.log")).unwrap().set_modified(older).unwrap();
-        fs::write(day.join("new.log"), line("one")).unwrap();
-        assert_eq!(silent_servers(&Places::own(home.path()), &[], &[]), ["two"]);
+    fn the_configuration_and_what_has_failed_are_taken_by_gooses_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let configuration = "extensions: {'My Srv': {type: sse, name: My Srv}, two: {type: sse, name: two}, own: {type: sse}}";
+        fs::write(folder.path().join("config.yaml"), configuration).unwrap();
+        let found = |failed: &[&str]| {
+            let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();
+            silent_servers(folder.path(), &[], &failed, &[])
+        };
+        assert_eq!(found(&[]), ["mysrv", "two", "own"]);
+        assert_eq!(found(&["My Srv", "own"]), ["two"]);
+        assert_eq!(silent_servers(&folder.path().join("none"), &[], &[], &[]), Vec::<String>::new());
     }
 }

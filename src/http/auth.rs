@@ -11,7 +11,7 @@ mod tokens;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,12 +42,24 @@ use crate::shutdown::Tasks;
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// How many callers there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tenancy {
     /// Any number: their sessions have nothing in common.
     Several,
-    /// One: what sessions keep is shared by all.
-    One,
+    /// One: what sessions keep is shared by all, because of these settings (for people).
+    One(String),
+}
+
+impl Tenancy {
+    /// The error for as many callers, if they are too many.
+    fn check(&self, path: &Path, callers: usize) -> Result<(), TokensError> {
+        match self {
+            Self::One(because) if callers > 1 => {
+                Err(TokensError::SeveralCallers { path: path.to_owned(), callers, because: because.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The SHA-256 of a token.
@@ -241,9 +253,7 @@ impl Callers {
     pub fn of_file(path: PathBuf, tenancy: Tenancy) -> Result<Self, TokensError> {
         let (mark, set) = tokens::read(&path)?;
         // Every token has a name of its own.
-        if tenancy == Tenancy::One && set.len() > 1 {
-            return Err(TokensError::SeveralCallers { path, callers: set.len() });
-        }
+        tenancy.check(&path, set.len())?;
         let file = TokensFile { path, tenancy, seen: Mutex::new(mark) };
         Ok(Self::of(Source::Tokens { valid: watch::Sender::new(Arc::new(set)), file: Some(file) }))
     }
@@ -331,9 +341,8 @@ impl Callers {
         match tokens::read(&file.path) {
             Ok((mark, mut set)) => {
                 *seen = mark;
-                if file.tenancy == Tenancy::One && set.len() > 1 {
+                if let Err(error) = file.tenancy.check(&file.path, set.len()) {
                     // The one that was let in stays, unless the file no longer has it. The new ones stay outside.
-                    let error = TokensError::SeveralCallers { path: file.path.clone(), callers: set.len() };
                     let before = valid.borrow().clone();
                     set.retain(|hash, entry| before.get(hash).is_some_and(|known| known.name == entry.name));
                     if first_look {

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 
 use crate::ip_range::IpRange;
 
@@ -17,8 +17,10 @@ pub(super) struct Peer(pub(super) SocketAddr);
 /// Which headers the proxies write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyHeaders {
-    /// `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
+    /// `X-Forwarded-For` alone. What the others say may be their callers' own words.
     #[default]
+    XForwardedFor,
+    /// `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`, each of them.
     XForwarded,
     /// `Forwarded` (RFC 7239).
     Forwarded,
@@ -54,11 +56,14 @@ impl TrustedProxies {
             return Client { address: Some(peer), ..Client::default() };
         }
         let (address, scheme, host) = match self.headers {
-            ProxyHeaders::XForwarded => {
+            ProxyHeaders::XForwardedFor | ProxyHeaders::XForwarded => {
                 let names = listed(headers, "x-forwarded-for");
                 let (address, count) = self.walk(peer, names.iter().map(String::as_str));
                 // A proxy that writes over what it gets leaves one entry, however many there are.
                 let tells = |name| {
+                    if self.headers == ProxyHeaders::XForwardedFor {
+                        return None;
+                    }
                     let list = listed(headers, name);
                     let at = list.len().saturating_sub(count.max(1));
                     list.into_iter().nth(at)
@@ -102,7 +107,7 @@ impl TrustedProxies {
             count += 1;
             match node(name) {
                 Some(before) => address = before,
-                // "unknown", or a name that a proxy has made up.
+                // "unknown", a name that a proxy has made up, or what is no text.
                 None => break,
             }
         }
@@ -117,44 +122,51 @@ fn node(text: &str) -> Option<IpAddr> {
     address.map(|address: IpAddr| address.to_canonical())
 }
 
-/// What all headers of the name say, one behind the other. Entries that are no text are nobody's name.
-fn values<'headers>(headers: &'headers HeaderMap, name: &str) -> impl Iterator<Item = &'headers str> {
-    headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("unknown"))
+/// What all headers of the name say, as one list: so they are meant (RFC 9110, section 5.3).
+fn joined(headers: &HeaderMap, name: &str) -> Vec<u8> {
+    headers.get_all(name).iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(&b',')
 }
 
-/// A list that may be spread over several headers of the name.
+/// The entries of a list without quotes.
 fn listed(headers: &HeaderMap, name: &str) -> Vec<String> {
-    let entries = values(headers, name).flat_map(|value| value.split(','));
-    entries.map(|entry| entry.trim().to_owned()).filter(|entry| !entry.is_empty()).collect()
+    joined(headers, name).split(|byte| *byte == b',').filter_map(part).collect()
 }
 
-/// The elements of `Forwarded`. None at all when a quote is not closed: what a proxy has added behind it cannot be told
-/// from what its caller has written before it.
+/// The elements of `Forwarded`.
 fn elements(headers: &HeaderMap) -> Vec<String> {
-    let all: Vec<&str> = values(headers, "forwarded").collect();
-    split(&all.join(","), ',').unwrap_or_default()
+    split(&joined(headers, "forwarded"), b',')
 }
 
-/// Cuts at a separator that is not within quotes; `None` when a quote is not closed.
-fn split(text: &str, separator: char) -> Option<Vec<String>> {
-    let mut parts = vec![String::new()];
-    let (mut quoted, mut escaped) = (false, false);
-    for letter in text.chars() {
-        if letter == separator && !quoted {
-            parts.push(String::new());
-            continue;
+/// A part of a list; `None` when there is nothing in it. Each is made text by itself, so that what a caller has written
+/// spoils nothing of what a proxy has added.
+fn part(bytes: &[u8]) -> Option<String> {
+    let bytes = bytes.trim_ascii();
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// Cuts at a separator that is not within quotes, from the right and as far as the quotes are closed: what a proxy has
+/// added stands at the right and reads the same, whatever its caller has written before it.
+fn split(text: &[u8], separator: u8) -> Vec<String> {
+    let (mut parts, mut end, mut quoted) = (Vec::new(), text.len(), false);
+    for (at, byte) in text.iter().enumerate().rev() {
+        if *byte == separator && !quoted {
+            parts.extend(part(&text[at + 1..end]));
+            end = at;
+        } else if *byte == b'"' {
+            let backslashes = text[..at].iter().rev().take_while(|before| **before == b'\\').count();
+            quoted = !quoted || backslashes % 2 == 1;
         }
-        quoted ^= letter == '"' && !escaped;
-        escaped = letter == '\\' && quoted && !escaped;
-        parts.last_mut()?.push(letter);
     }
-    let parts = parts.iter().map(|part| part.trim().to_owned()).filter(|part| !part.is_empty());
-    (!quoted).then(|| parts.collect())
+    if !quoted {
+        parts.extend(part(&text[..end]));
+    }
+    parts.reverse();
+    parts
 }
 
 /// What an element of `Forwarded` says of a name, without quotes.
 fn parameter(element: &str, name: &str) -> Option<String> {
-    split(element, ';')?.iter().find_map(|pair| {
+    split(element.as_bytes(), b';').iter().find_map(|pair| {
         let (key, value) = pair.split_once('=')?;
         let value = match value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) {
             Some(inner) => inner.replace('\\', ""),

@@ -53,7 +53,7 @@ pub(super) struct Gate {
     pub(super) callers: Callers,
 }
 
-/// The layer: lets a request in, with its [`Caller`] as an extension, or answers 421, 403 or 401.
+/// The layer: lets a request in, with its [`Caller`] as an extension, or answers 421, 403, 401 or 400.
 pub(super) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let origin = Origin::of(request.headers(), &gate.settings);
     // A browser asks what a page may do. Such a question carries no token and gets no data.
@@ -74,15 +74,15 @@ pub(super) async fn admit(State(gate): State<Gate>, mut request: Request, next: 
 
 impl Gate {
     /// Who asks: by its token, else by its ticket. A ticket that is shown and not valid is not passed over.
-    fn identify(&self, request: &Request) -> Option<Caller> {
-        match ticket(request) {
+    fn identify(&self, request: &Request) -> Result<Option<Caller>, Problem> {
+        Ok(match ticket(request)? {
             Some(ticket) => self.callers.identify_ticket(ticket),
             None => self.callers.identify(request.headers()),
-        }
+        })
     }
 
     fn check(&self, origin: &Origin, request: &mut Request) -> Result<(), Problem> {
-        let caller = self.identify(request);
+        let caller = self.identify(request)?;
         let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
         let own = match &client.host {
             Some(host) => parse_authority(host),
@@ -118,15 +118,25 @@ impl Gate {
 /// The routes that take a ticket in place of a token.
 const TICKET_ROUTES: [&str; 2] = ["/v1/events", "/v1/sessions/{session_id}/events"];
 
-/// The ticket that a request shows, if it is one that may; `None` when it shows a token too.
-fn ticket(request: &Request) -> Option<&str> {
-    let route = request.extensions().get::<MatchedPath>()?;
-    let may_show_one = TICKET_ROUTES.contains(&route.as_str()) && request.method() == Method::GET;
-    if !may_show_one || request.headers().contains_key(header::AUTHORIZATION) {
-        return None;
+/// The ticket that a request shows, if it is one that may; `None` when it shows a token too. Two are refused: which of
+/// them counts, a proxy that hides tickets in its log could see otherwise.
+fn ticket(request: &Request) -> Result<Option<&str>, Problem> {
+    let route = request.extensions().get::<MatchedPath>();
+    let may_show_one = request.method() == Method::GET
+        && route.is_some_and(|route| TICKET_ROUTES.contains(&route.as_str()))
+        && !request.headers().contains_key(header::AUTHORIZATION);
+    if !may_show_one {
+        return Ok(None);
     }
     // A ticket has nothing in it that a query would have to encode.
-    request.uri().query()?.split('&').find_map(|parameter| parameter.strip_prefix("ticket="))
+    let parameters = request.uri().query().unwrap_or_default().split('&');
+    let mut tickets = parameters.filter_map(|parameter| parameter.strip_prefix("ticket="));
+    match (tickets.next(), tickets.next()) {
+        (_, Some(_)) => {
+            Err(Problem::new(Code::MalformedRequest, "in the query: ticket is there more than once"))
+        }
+        (ticket, None) => Ok(ticket),
+    }
 }
 
 /// Under `/v1` even what does not exist needs a token.

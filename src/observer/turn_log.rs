@@ -1,14 +1,12 @@
 //! One line of the log for every turn that has ended.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 
 use super::told::ToldTurn;
-use super::{Observed, Observer, TURNS_REMEMBERED};
+use super::{Observed, Observer, OpenTurns};
 use crate::session::event::EventKind;
-use crate::session::id::TurnId;
 use crate::session::turn::TurnState;
 
 /// How much of a prompt and of an answer is logged, in bytes of JSON.
@@ -19,7 +17,7 @@ const CONTENT_BYTES: usize = 4096;
 pub struct TurnLog {
     content: bool,
     /// What is known of turns that have not ended.
-    open: HashMap<TurnId, OpenTurn>,
+    open: OpenTurns<OpenTurn>,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +30,7 @@ impl TurnLog {
     /// With `content` the prompt and the agent's last message are logged too, up to 4 KiB of each.
     #[must_use]
     pub fn new(content: bool) -> Self {
-        Self { content, open: HashMap::new() }
+        Self { content, open: OpenTurns::default() }
     }
 
     fn excerpt(&self, said: Option<&RawValue>) -> Option<String> {
@@ -41,7 +39,7 @@ impl TurnLog {
     }
 
     fn ended(&mut self, event: &Observed<'_>, turn: &ToldTurn<'_>, session: &str) {
-        let open = self.open.remove(&turn.id);
+        let open = self.open.remove(turn.id);
         let tool_calls = open.as_ref().map_or(0, |open| open.tool_calls);
         let prompt = open.and_then(|open| open.prompt);
         let text = self.excerpt(turn.text);
@@ -83,18 +81,19 @@ fn millis(duration: Duration) -> u64 {
 
 impl Observer for TurnLog {
     fn event(&mut self, event: &Observed<'_>) {
+        if event.kind == EventKind::SessionDeleted {
+            self.open.remove_session(event.session);
+        }
         let Some(told) = &event.told else { return };
         match event.kind {
             EventKind::TurnQueued | EventKind::TurnStarted => {
                 let Some(turn) = &told.turn else { return };
                 let prompt = self.excerpt(turn.prompt);
-                if self.open.len() < TURNS_REMEMBERED {
-                    let open = self.open.entry(turn.id).or_default();
-                    open.prompt = prompt.or_else(|| open.prompt.take());
-                }
+                let open = self.open.remember(event.session, turn.id, OpenTurn::default);
+                open.prompt = prompt.or_else(|| open.prompt.take());
             }
             EventKind::ToolCallFinished => {
-                if let Some(open) = event.turn.and_then(|turn| self.open.get_mut(&turn)) {
+                if let Some(open) = event.turn.and_then(|turn| self.open.get_mut(turn)) {
                     open.tool_calls += 1;
                 }
             }
@@ -105,5 +104,27 @@ impl Observer for TurnLog {
             }
             _ => {}
         }
+    }
+
+    fn events_lost(&mut self) {
+        self.open.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::observer::fake_events::{observe, started};
+
+    #[test]
+    fn a_turn_is_forgotten_when_its_end_cannot_be_told() {
+        let mut log = TurnLog::new(false);
+        let [deleted, other] = [started(&mut log, 1), started(&mut log, 2)];
+        observe(&mut log, 1, EventKind::SessionDeleted, None, &json!({}));
+        assert_eq!([deleted, other].map(|turn| log.open.get(turn).is_some()), [false, true]);
+        log.events_lost();
+        assert!(log.open.get(other).is_none());
     }
 }

@@ -6,12 +6,10 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
-use std::time::Instant;
 
 use rustix::process::Pid;
 
-use super::sweep::{BETWEEN_ROUNDS, DescendantSnapshot, SWEEP_LIMIT};
+use super::sweep::{DescendantSnapshot, kill_in_rounds};
 use super::table::{Entry, Identity, ProcessTable};
 
 /// What tells the processes that belong together.
@@ -92,21 +90,7 @@ pub(super) fn kill_marked(
     which: Which,
     mark: &ProcessMark,
 ) -> (usize, bool) {
-    let mut killed = HashSet::new();
-    let mut empty_rounds = 0;
-    let deadline = Instant::now() + SWEEP_LIMIT;
-    while empty_rounds < 2 && Instant::now() < deadline {
-        let victims = marked(&ProcessTable::read(), ends, since, which, |pid| mark.is_on(pid));
-        empty_rounds = if victims.is_empty() { empty_rounds + 1 } else { 0 };
-        for victim in victims {
-            // Never by group: a tool shares the program's.
-            if victim.kill() {
-                killed.insert(victim.identity);
-            }
-        }
-        thread::sleep(BETWEEN_ROUNDS);
-    }
-    (killed.len(), empty_rounds >= 2)
+    kill_in_rounds(|table| marked(table, ends, since, which, |pid| mark.is_on(pid)))
 }
 
 /// How many marked processes tools have left running.

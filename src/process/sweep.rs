@@ -17,7 +17,7 @@ use super::table::{Entry, Identity, ProcessTable, positive};
 pub(super) const SWEEP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Lets killed processes end before the next look.
-pub(super) const BETWEEN_ROUNDS: Duration = Duration::from_millis(2);
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(2);
 
 /// The variable that marks every process of a gateway's children, unless they clear their environment.
 pub(super) const MARKER: &str = "GANDER_INSTANCE";
@@ -88,11 +88,16 @@ pub(super) fn count_running(shims: &[Identity]) -> usize {
 /// Kills what was started below a shim since the snapshot and is not the program's own doing. How many processes, and
 /// whether none was left.
 pub(super) fn sweep_since(shim: Identity, program: Identity, since: &DescendantSnapshot) -> (usize, bool) {
+    kill_in_rounds(|table| started_since(table, shim, program, since))
+}
+
+/// Kills what is found in the process table until twice nothing is. How many processes, and whether none was left.
+pub(super) fn kill_in_rounds(find: impl Fn(&ProcessTable) -> Vec<Entry>) -> (usize, bool) {
     let mut killed = HashSet::new();
     let mut empty_rounds = 0;
     let deadline = Instant::now() + SWEEP_LIMIT;
     while empty_rounds < 2 && Instant::now() < deadline {
-        let victims = started_since(&ProcessTable::read(), shim, program, since);
+        let victims = find(&ProcessTable::read());
         empty_rounds = if victims.is_empty() { empty_rounds + 1 } else { 0 };
         for victim in victims {
             // Never by group: a tool shares the program's.

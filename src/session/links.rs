@@ -6,8 +6,8 @@
 //! parser reads them here, and the agent is given the real path that was looked at, in plain form.
 //!
 //! Between the look and the agent's reading something can put a symbolic link in the file's place. Only who can write in
-//! the directory can do that: the agent's own tools, and whoever shares the directory. What waits in the queue, where
-//! there is time for it, is looked at again before it begins.
+//! the directory can do that: the agent's own tools, and whoever shares the directory. What waits, in the queue or
+//! for the agent, where there is time for it, is looked at again before it is sent.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -67,6 +67,11 @@ pub enum DecidedBy {
     Restart,
 }
 
+impl DecidedBy {
+    /// What of it is before the colon, all there are.
+    pub const KINDS: [&str; 6] = ["caller", "policy", "timeout", "cancel", "agent_exit", "restart"];
+}
+
 impl From<DecidedBy> for String {
     fn from(by: DecidedBy) -> Self {
         match by {

@@ -107,7 +107,8 @@ pub enum TurnErrorClass {
     GatewayRestarted,
     /// Nothing could be written when the turn was begun; the agent was not asked.
     StorageUnavailable,
-    /// What the prompt links was not what it had been when its turn was queued; the agent was not asked.
+    /// What the prompt links was not what it had been when the prompt was taken, or could not be looked at, which may
+    /// be otherwise later; the agent was not asked.
     PromptRefused,
     /// The agent did not start.
     StartFailed,
@@ -116,6 +117,24 @@ pub enum TurnErrorClass {
 }
 
 impl TurnErrorClass {
+    /// All there are.
+    pub const ALL: [Self; 14] = [
+        Self::ProviderAuth,
+        Self::ProviderRateLimit,
+        Self::ProviderUnavailable,
+        Self::ProviderRejected,
+        Self::ProviderEmpty,
+        Self::ProviderNotConfigured,
+        Self::AgentExited,
+        Self::AgentUnresponsive,
+        Self::AgentError,
+        Self::GatewayRestarted,
+        Self::StorageUnavailable,
+        Self::PromptRefused,
+        Self::StartFailed,
+        Self::Deadline,
+    ];
+
     /// Whether the same prompt may work later without anybody changing something.
     #[must_use]
     pub fn is_retryable(self) -> bool {

@@ -26,7 +26,8 @@ impl Attributes {
     /// Adds a text, if there is one.
     #[must_use]
     pub fn text<'text>(self, key: &str, value: impl Into<Option<&'text str>>) -> Self {
-        self.cut(key, value.into(), TEXT_BYTES)
+        let value = value.into().map(|value| any_value::Value::StringValue(cut(value, TEXT_BYTES)));
+        self.with(key, value)
     }
 
     /// Adds a number, if there is one.
@@ -46,14 +47,10 @@ impl Attributes {
         self.with(key, value)
     }
 
-    /// Adds what was said.
+    /// Adds what was said, which has been cut ([`excerpt`]).
     #[must_use]
-    pub(super) fn content(self, key: &str, value: Option<&str>) -> Self {
-        self.cut(key, value, CONTENT_BYTES)
-    }
-
-    fn cut(self, key: &str, value: Option<&str>, bytes: usize) -> Self {
-        self.with(key, value.map(|value| any_value::Value::StringValue(cut(value, bytes))))
+    pub(super) fn content(self, key: &str, value: Option<String>) -> Self {
+        self.with(key, value.map(any_value::Value::StringValue))
     }
 
     fn with(mut self, key: &str, value: Option<any_value::Value>) -> Self {
@@ -67,6 +64,11 @@ impl Attributes {
     pub(super) fn into_list(self) -> Vec<KeyValue> {
         self.0
     }
+}
+
+/// As much of what was said as a span has of it.
+pub(super) fn excerpt(said: &str) -> String {
+    cut(said, CONTENT_BYTES)
 }
 
 fn cut(text: &str, bytes: usize) -> String {

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use opentelemetry_proto::tonic::trace::v1::span::Event;
-use serde_json::value::RawValue;
 
 use super::Shared;
 use super::attributes::{Attributes, fail};
 use super::context::{Context, nanos};
 use crate::observer::told::{ToldCall, ToldPermission, ToldTurn};
-use crate::observer::{Observed, Observer, TURNS_REMEMBERED};
+use crate::observer::{Observed, Observer, OpenTurns};
 use crate::session::event::EventKind;
-use crate::session::id::{Timestamp, TurnId};
+use crate::session::id::{SessionNumber, Timestamp, TurnId};
 use crate::session::turn::TurnState;
 
 /// Tool calls that are open in one turn at a time; of more there is no span.
@@ -23,7 +22,7 @@ const OPEN_CALLS: usize = 256;
 pub(super) struct TurnSpans {
     shared: Arc<Shared>,
     /// What is known of turns that have not ended.
-    open: HashMap<TurnId, OpenTurn>,
+    open: OpenTurns<OpenTurn>,
 }
 
 struct OpenTurn {
@@ -41,16 +40,13 @@ struct OpenCall {
 
 impl TurnSpans {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, open: HashMap::new() }
+        Self { shared, open: OpenTurns::default() }
     }
 
     /// Remembers a turn from its first event on.
-    fn begun(&mut self, turn: &ToldTurn<'_>) {
-        if self.open.len() >= TURNS_REMEMBERED {
-            return;
-        }
-        let prompt = turn.prompt.filter(|_| self.shared.content).map(|prompt| prompt.get().to_owned());
-        let open = self.open.entry(turn.id).or_insert_with(|| {
+    fn begun(&mut self, session: SessionNumber, turn: &ToldTurn<'_>) {
+        let prompt = self.shared.excerpt(turn.prompt);
+        let open = self.open.remember(session, turn.id, || {
             let (context, _) = Context::of_turn(turn.id, turn.traceparent.as_deref(), &self.shared.sampling);
             OpenTurn { context, prompt: None, calls: HashMap::new() }
         });
@@ -60,26 +56,24 @@ impl TurnSpans {
     }
 
     fn call_begun(&mut self, turn: TurnId, at: Timestamp, call: &ToldCall<'_>) {
-        let content = self.shared.content;
-        let Some(open) = self.open.get_mut(&turn).filter(|open| open.calls.len() < OPEN_CALLS) else {
+        let Some(open) = self.open.get_mut(turn).filter(|open| open.calls.len() < OPEN_CALLS) else {
             return;
         };
         let begun = OpenCall {
             start: at.into(),
             tool: call.tool.as_deref().map(ToOwned::to_owned),
             extension: call.extension.as_deref().map(ToOwned::to_owned),
-            input: call.input.filter(|_| content).map(|input| input.get().to_owned()),
+            input: self.shared.excerpt(call.input),
         };
         open.calls.insert(call.id.clone().into_owned(), begun);
     }
 
     fn call_ended(&mut self, turn: TurnId, at: Timestamp, call: &ToldCall<'_>) {
-        let Some(open) = self.open.get_mut(&turn) else { return };
+        let Some(open) = self.open.get_mut(turn) else { return };
         let Some(begun) = open.calls.remove(call.id.as_ref()) else { return };
         let tool = call.tool.as_deref().or(begun.tool.as_deref());
-        let input = call.input.filter(|_| self.shared.content).map(|input| input.get().to_owned());
+        let input = self.shared.excerpt(call.input).or(begun.input);
         let failed = call.status.as_deref() == Some("failed");
-        let result = call.content.filter(|_| self.shared.content).map(RawValue::get);
         let attributes = Attributes::new()
             .text("gen_ai.operation.name", "execute_tool")
             .text("gen_ai.tool.name", tool)
@@ -87,8 +81,8 @@ impl TurnSpans {
             .text("gander.tool.extension", call.extension.as_deref().or(begun.extension.as_deref()))
             .text("gander.tool_call.status", call.status.as_deref())
             .text("error.type", failed.then_some("tool_failed"))
-            .content("gen_ai.tool.call.arguments", input.or(begun.input).as_deref())
-            .content("gen_ai.tool.call.result", result);
+            .content("gen_ai.tool.call.arguments", input)
+            .content("gen_ai.tool.call.result", self.shared.excerpt(call.content));
         let context = open.context.below();
         let name = named("execute_tool", tool);
         let mut span = context.span(Some(open.context), name, (begun.start, at.into()), attributes);
@@ -99,7 +93,7 @@ impl TurnSpans {
     }
 
     fn decided(&self, turn: TurnId, permission: &ToldPermission<'_>) {
-        let Some((open, outcome)) = self.open.get(&turn).zip(permission.outcome.as_ref()) else { return };
+        let Some((open, outcome)) = self.open.get(turn).zip(permission.outcome.as_ref()) else { return };
         let tool = permission.tool_call.tool.as_deref();
         let attributes = Attributes::new()
             .text("gander.permission.id", permission.id.to_string().as_str())
@@ -115,10 +109,9 @@ impl TurnSpans {
 
     fn ended(&mut self, session: &str, owner: &str, turn: &ToldTurn<'_>) {
         // Also of a turn that began before this gander did: its own record has all that it takes.
-        let open = self.open.remove(&turn.id);
+        let open = self.open.remove(turn.id);
         let (context, parent) = Context::of_turn(turn.id, turn.traceparent.as_deref(), &self.shared.sampling);
         let usage = turn.usage.as_ref();
-        let text = turn.text.filter(|_| self.shared.content).map(RawValue::get);
         let attributes = Attributes::new()
             .text("gen_ai.operation.name", "invoke_agent")
             .text("gen_ai.agent.name", "goose")
@@ -131,8 +124,8 @@ impl TurnSpans {
             .text("gander.turn.id", turn.id.to_string().as_str())
             .text("gander.turn.state", turn.state.as_str())
             .text("gander.request_id", turn.request_id.as_deref())
-            .content("gen_ai.input.messages", open.and_then(|open| open.prompt).as_deref())
-            .content("gen_ai.output.messages", text);
+            .content("gen_ai.input.messages", open.and_then(|open| open.prompt))
+            .content("gen_ai.output.messages", self.shared.excerpt(turn.text));
         let created = turn.created_at.into();
         let times = (created, turn.ended_at.map_or(created, SystemTime::from));
         let mut span = context.span(parent, named("invoke_agent", Some("goose")), times, attributes);
@@ -159,9 +152,14 @@ fn named(operation: &str, what: Option<&str>) -> String {
 
 impl Observer for TurnSpans {
     fn event(&mut self, event: &Observed<'_>) {
+        if event.kind == EventKind::SessionDeleted {
+            self.open.remove_session(event.session);
+        }
         let Some(told) = &event.told else { return };
         match (event.kind, &told.turn, event.turn) {
-            (EventKind::TurnQueued | EventKind::TurnStarted, Some(turn), _) => self.begun(turn),
+            (EventKind::TurnQueued | EventKind::TurnStarted, Some(turn), _) => {
+                self.begun(event.session, turn);
+            }
             (kind, Some(turn), _) if kind.ends_turn() => {
                 self.ended(&told.session_id.to_string(), event.owner, turn);
             }
@@ -174,4 +172,11 @@ impl Observer for TurnSpans {
             _ => {}
         }
     }
+
+    fn events_lost(&mut self) {
+        self.open.clear();
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,21 +6,20 @@
 // for what it says by itself of connections that this test has cut.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, mkdir, readFile, rm } from "node:fs/promises";
 import { createServer } from "node:http";
-import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { chromium } from "playwright-core";
 
+import { Gander, Wire } from "./gander.mjs";
+
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
 const pictures = path.resolve(process.argv[2] ?? "pictures");
-const { GANDER, GOOSE, CHROMIUM = "/usr/bin/chromium" } = process.env;
-assert(GANDER && GOOSE, "GANDER and GOOSE name the two programs");
+const { CHROMIUM = "/usr/bin/chromium" } = process.env;
 
 /** Serves a folder as it is, on a port of its own. */
 async function serve(folder) {
@@ -39,84 +38,11 @@ async function serve(folder) {
   return { server, origin: `http://127.0.0.1:${server.address().port}` };
 }
 
-class Gander {
-  constructor(storage, origin, more = {}) {
-    Object.assign(this, { storage, origin, more, listen: "127.0.0.1:0" });
-  }
-
-  async start() {
-    const environment = {
-      PATH: process.env.PATH,
-      HOME: this.storage,
-      GANDER_STORAGE__DIR: path.join(this.storage, "storage"),
-      GANDER_SERVER__CORS_ORIGINS: this.origin,
-      GANDER_GOOSE__COMMAND: GOOSE,
-      ...this.more,
-    };
-    this.process = spawn(GANDER, ["serve", "--demo", "--listen", this.listen], {
-      env: environment,
-      stdio: ["ignore", "pipe", "pipe"],
-    });
-    let log = "";
-    this.process.stderr.on("data", (data) => (log += data));
-    this.log = () => log;
-    let said = "";
-    for await (const data of this.process.stdout.iterator({ destroyOnReturn: false })) {
-      said += data;
-      const address = /listens on (http:\/\/\S+)/.exec(said)?.[1];
-      if (!address) continue;
-      this.address = address;
-      // The same port after a restart: pages know no other.
-      this.listen = new URL(address).host;
-      break;
-    }
-    assert(this.address, `gander did not start: ${log}`);
-    this.process.stdout.resume();
-    const isOpen = this.more.GANDER_AUTH__REQUIRED === "false";
-    this.token = isOpen ? "" : (await readFile(path.join(this.storage, "storage/token"), "utf8")).trim();
-  }
-
-  async end(signal) {
-    const ended = once(this.process, "exit");
-    this.process.kill(signal);
-    return (await ended)[0];
-  }
-}
-
-/** The way from the browser to gander, which can be cut: then nobody gets through. */
-class Wire {
-  constructor(address) {
-    this.target = new URL(address);
-    this.sockets = new Set();
-    this.port = 0;
-  }
-
-  async join() {
-    this.server = net.createServer((from) => {
-      const to = net.connect(this.target.port, this.target.hostname);
-      for (const [one, other] of [[from, to], [to, from]]) {
-        this.sockets.add(one);
-        one.on("error", () => {}).on("close", () => other.destroy()).pipe(other);
-      }
-    });
-    this.server.listen(this.port, "127.0.0.1");
-    await once(this.server, "listening");
-    this.port = this.server.address().port;
-    this.address = `http://127.0.0.1:${this.port}`;
-  }
-
-  cut() {
-    this.server.close();
-    for (const socket of this.sockets) socket.destroy();
-    this.sockets.clear();
-  }
-}
-
 const { server, origin } = await serve(path.join(root, "examples/web"));
 const strangers = await serve(path.join(root, "tests/clients/stranger"));
 const storage = await mkdtemp(path.join(tmpdir(), "gander-page-"));
 await mkdir(pictures, { recursive: true });
-const gander = new Gander(storage, origin);
+const gander = new Gander(storage, { GANDER_SERVER__CORS_ORIGINS: origin });
 const others = [];
 await gander.start();
 const wire = new Wire(gander.address);
@@ -137,7 +63,7 @@ try {
   let cut = false; // whether this test has cut the connection on purpose
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("console", (message) => {
-    const isAboutTheCut = cut && message.text().includes("net::ERR_");
+    const isAboutTheCut = cut && /net::ERR_|a status of 502/.test(message.text());
     if (message.type() === "error" && !isAboutTheCut) errors.push(message.text());
   });
   let count = 0;
@@ -243,7 +169,7 @@ try {
   await ended("completed");
   await sees("article.permission", "Allowed, as remembered");
   assert.equal(await page.locator("article.permission").count(), 2);
-  const asking = await ask(`/v1/sessions/${new URL(page.url()).hash.slice(1)}/events?types=session.state&after=0`);
+  const asking = await gander.ask(`/v1/sessions/${new URL(page.url()).hash.slice(1)}/events?types=session.state&after=0`);
   assert.equal(asking.events.filter((event) => event.state === "awaiting_permission").length, 1, "it was asked once");
   await picture("always");
   await page.goto(first);
@@ -264,11 +190,11 @@ try {
   cut = true;
   wire.cut();
   await page.waitForFunction(() => document.body.classList.contains("offline"));
-  const permission = (await ask("/v1/permissions?state=pending")).permissions[0];
+  const permission = (await gander.ask("/v1/permissions?state=pending")).permissions[0];
   const answered = `/v1/sessions/${permission.session_id}/permissions/${permission.id}`;
-  await ask(answered, { decision: "allow" });
+  await gander.ask(answered, { decision: "allow" });
   await new Promise((resolve) => setTimeout(resolve, 5_000));
-  await wire.join();
+  wire.mend();
   await ended("completed");
   await page.waitForFunction(() => !document.body.classList.contains("offline"));
   assert.equal(await card.count(), 0);
@@ -280,6 +206,20 @@ try {
   await gander.end("SIGKILL");
   await page.waitForFunction(() => document.body.classList.contains("offline"));
   await picture("gander-is-gone");
+
+  step("a reload meanwhile waits for it, behind a proxy too");
+  const waits = async (why) => {
+    await page.reload();
+    await sees("#error", why);
+    await page.waitForFunction(() => document.body.classList.contains("offline"));
+    assert(await page.locator("#sign-in").isHidden(), "nobody has to sign in again");
+  };
+  await page.route(`${wire.address}/**`, (route) => route.fulfill({
+    status: 502, contentType: "text/html", headers: { "access-control-allow-origin": "*" }, body: "<html>Bad gateway</html>",
+  }));
+  await waits("502");
+  await page.unroute(`${wire.address}/**`);
+  await waits("gander cannot be reached");
   await gander.start();
   await ended("interrupted");
   await sees("article.permission", "Rejected by restart");
@@ -323,20 +263,38 @@ try {
 
   assert.deepEqual(errors, [], "the console is free of errors");
 
+  step("the document for people, without the web");
+  const reader = await browser.newContext({ viewport: { width: 1100, height: 800 } });
+  const outside = [];
+  await reader.route((url) => url.origin !== gander.address, (route) => outside.push(route.request().url()) && route.abort());
+  const docs = await reader.newPage();
+  docs.on("pageerror", (error) => errors.push(String(error)));
+  docs.on("console", (message) => message.type() === "error" && errors.push(message.text()));
+  await docs.goto(`${gander.address}/docs`);
+  const operation = docs.locator(".opblock-post", { hasText: "/v1/sessions/{session_id}/turns" }).first();
+  await operation.locator("button.opblock-summary-control").click();
+  await operation.locator(".opblock-body .response", { hasText: "202" }).first().waitFor();
+  await docs.screenshot({ path: path.join(pictures, "docs.png") });
+  assert.deepEqual([outside, errors], [[], []], "it asks nobody else, and its console is free of errors");
+  await reader.close();
+
   step("a page of another origin gets nothing");
   const stranger = await context.newPage();
-  const { ticket } = await ask("/v1/stream-tickets", {});
+  const { ticket } = await gander.ask("/v1/stream-tickets", {});
   const getsNothing = async (from) => {
     await stranger.goto(strangers.origin);
     const got = await stranger.evaluate((all) => window.tryAll(...all), [from.address, from.token, ticket]);
     for (const [name, result] of Object.entries(got)) assert.equal(result, "nothing", name);
-    const { sessions } = await ask("/v1/sessions", undefined, from);
+    const { sessions } = await from.ask("/v1/sessions");
     assert.deepEqual(sessions, [], "nothing that a stranger's page sent was done");
   };
   await getsNothing(gander);
 
   step("also where no token is needed, and only the origin tells");
-  const unguarded = new Gander(path.join(storage, "unguarded"), origin, { GANDER_AUTH__REQUIRED: "false" });
+  const unguarded = new Gander(path.join(storage, "unguarded"), {
+    GANDER_SERVER__CORS_ORIGINS: origin,
+    GANDER_AUTH__REQUIRED: "false",
+  });
   others.push(unguarded);
   await unguarded.start();
   await getsNothing(unguarded);
@@ -353,13 +311,6 @@ try {
     await sees("#status", "The agent is ready.");
     turns = 0;
   }
-
-  /** Asks a gander past the page. */
-  async function ask(where, body, whom = gander) {
-    const headers = { authorization: `Bearer ${whom.token}`, "content-type": "application/json", accept: "application/json" };
-    const request = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
-    return (await fetch(whom.address + where, request)).json();
-  }
 } catch (error) {
   const shown = browser.contexts()[0]?.pages()[0];
   await shown?.screenshot({ path: path.join(pictures, "failed.png") }).catch(() => {});
@@ -368,7 +319,7 @@ try {
 } finally {
   await browser.close();
   for (const one of [gander, ...others]) one.process?.kill("SIGKILL");
-  wire.cut();
+  wire.close();
   server.close();
   strangers.server.close();
   // What a killed gander leaves behind goes with its agents, in a moment.

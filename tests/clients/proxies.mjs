@@ -14,17 +14,17 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
+import { Gander } from "./gander.mjs";
+
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
-const { GANDER, GOOSE } = process.env;
-assert(GANDER && GOOSE, "GANDER and GOOSE name the two programs");
 const scratch = mkdtempSync(path.join(tmpdir(), "gander-proxies-"));
 const running = new Set();
 
 /** How long an answer or an event is waited for, in milliseconds: a proxy that holds it back holds it for ever. */
 const PATIENCE = 60_000;
 
-function run(program, args, env = {}) {
-  const child = spawn(program, args, { env: { PATH: process.env.PATH, HOME: scratch, ...env }, stdio: ["ignore", "pipe", "pipe"] });
+function run(program, args) {
+  const child = spawn(program, args, { env: { PATH: process.env.PATH, HOME: scratch }, stdio: ["ignore", "pipe", "pipe"] });
   running.add(child);
   child.said = "";
   for (const pipe of [child.stdout, child.stderr]) pipe.on("data", (data) => (child.said += data));
@@ -122,24 +122,6 @@ class Events {
   }
 }
 
-async function startGander(port) {
-  const gander = run(GANDER, ["serve", "--demo", "--listen", `127.0.0.1:${port}`], {
-    GANDER_STORAGE__DIR: path.join(scratch, "storage"),
-    GANDER_GOOSE__COMMAND: GOOSE,
-    GANDER_SERVER__HEARTBEAT: "500ms",
-    // As the two files ask for it.
-    GANDER_SERVER__PUBLIC_URL: "https://gander.example.org",
-    GANDER_SERVER__TRUSTED_PROXIES: "127.0.0.1",
-    GANDER_LOG__FORMAT: "json",
-  });
-  await until("gander listens", () => {
-    assert(gander.exitCode === null, gander.said);
-    return gander.said.includes("listens on");
-  });
-  gander.url = `http://127.0.0.1:${port}`;
-  return gander;
-}
-
 function certificate() {
   const files = { key: path.join(scratch, "key.pem"), chain: path.join(scratch, "chain.pem") };
   execFileSync("openssl", [
@@ -172,16 +154,19 @@ async function nginx(ganderPort) {
     ["/etc/ssl/gander/fullchain.pem", chain],
     ["/etc/ssl/gander/privkey.pem", key],
     // So that a silent stream outlives it in a test's time.
-    ["/var/log/nginx/gander.log", `${scratch}/nginx.log`],
     ["proxy_read_timeout 330s", "proxy_read_timeout 2s"],
+    ["/var/log/nginx/gander.log", `${scratch}/nginx.log`],
+    ["/var/log/nginx/gander-error.log", `${scratch}/nginx-error.log`],
   ]);
   const file = path.join(scratch, "nginx.conf");
   writeFileSync(file, `daemon off; pid ${scratch}/nginx.pid; error_log stderr warn;
 events {}
-http { client_body_temp_path ${scratch}/body; proxy_temp_path ${scratch}/proxy;
+http { access_log ${scratch}/nginx-other.log; client_body_temp_path ${scratch}/body; proxy_temp_path ${scratch}/proxy;
 fastcgi_temp_path ${scratch}/fastcgi; uwsgi_temp_path ${scratch}/uwsgi; scgi_temp_path ${scratch}/scgi;
 ${site}}`);
-  return { name: "nginx", port, start: () => run("nginx", ["-c", file, "-e", "stderr"]), log: `${scratch}/nginx.log` };
+  const start = () => run("nginx", ["-c", file, "-e", "stderr"]);
+  const logs = ["nginx.log", "nginx-error.log", "nginx-other.log"].map((name) => path.join(scratch, name));
+  return { name: "nginx", port, plain, start, logs };
 }
 
 async function caddy(ganderPort) {
@@ -190,21 +175,21 @@ async function caddy(ganderPort) {
   const site = adapted("Caddyfile", [
     ["127.0.0.1:4665", `127.0.0.1:${ganderPort}`],
     ["gander.example.org {", `https://gander.example.org:${port} {\n\tbind 127.0.0.1\n\ttls internal`],
-    ["\tlog {", `\tlog {\n\t\toutput file ${scratch}/caddy.log`],
+    ["\t}\n\n\tlog {", `\t}\n\n\tlog {\n\t\toutput file ${scratch}/caddy.log`],
     ["response_header_timeout 330s", "response_header_timeout 2s"],
     ["grace_period 10s", `grace_period 1s\n\tadmin off\n\tskip_install_trust\n\thttp_port ${plain}\n\tstorage file_system ${scratch}/caddy`],
   ]);
   const file = path.join(scratch, "Caddyfile");
   writeFileSync(file, site);
   const start = () => run("caddy", ["run", "--config", file, "--adapter", "caddyfile"]);
-  return { name: "caddy", port, start, log: `${scratch}/caddy.log` };
+  return { name: "caddy", port, plain, start, logs: [`${scratch}/caddy.log`] };
 }
 
-async function tryProxy({ name, port, start, log }, token, gander) {
+async function tryProxy({ name, port, plain, start, logs }, gander) {
   const step = (text) => console.log(`${name}: ${text}`);
   const base = `https://127.0.0.1:${port}`;
   const host = `gander.example.org:${port}`;
-  const headers = { authorization: `Bearer ${token}`, host, "content-type": "application/json" };
+  const headers = { authorization: `Bearer ${gander.token}`, host, "content-type": "application/json" };
   const call = async (method, where, body, more = {}) => json(await send(method, base + where, { ...headers, ...more }, body && JSON.stringify(body)));
   const isUp = () => send("GET", `${base}/healthz`, headers).then((answer) => answer.resume().statusCode === 200, () => false);
   let proxy = start();
@@ -216,7 +201,7 @@ async function tryProxy({ name, port, start, log }, token, gander) {
   step("gander knows who asks, and nobody can forge it");
   const forged = { ...headers, "x-forwarded-for": "192.0.2.66", "x-forwarded-host": "evil.example", forwarded: "for=192.0.2.66;host=evil.example" };
   const logged = async (id) => {
-    const line = () => gander.said.split("\n").find((line) => line.includes(`"${id}"`) && line.includes('"answered"'));
+    const line = () => gander.log().split("\n").find((line) => line.includes(`"${id}"`) && line.includes('"answered"'));
     return JSON.parse(await until(`the log tells of ${id}`, line));
   };
   for (const [kind, sent] of [["honest", headers], ["forged", forged]]) {
@@ -229,7 +214,7 @@ async function tryProxy({ name, port, start, log }, token, gander) {
   const { authorization: _, ...tokenless } = forged;
   assert.equal((await send("GET", `${base}/healthz`, tokenless)).resume().statusCode, 200);
   // Past the proxy, from an address that is not trusted.
-  const past = execFileSync("curl", ["-sS", "--interface", "127.0.0.2", "-H", "X-Forwarded-For: 192.0.2.66", "-H", `X-Request-Id: ${name}-past`, `${gander.url}/healthz`]);
+  const past = execFileSync("curl", ["-sS", "--interface", "127.0.0.2", "-H", "X-Forwarded-For: 192.0.2.66", "-H", `X-Request-Id: ${name}-past`, `${gander.address}/healthz`]);
   assert(past.includes("ok"));
   assert.equal((await logged(`${name}-past`)).client, "127.0.0.2");
 
@@ -266,7 +251,7 @@ async function tryProxy({ name, port, start, log }, token, gander) {
   assert.equal(await stop(proxy, name === "nginx" ? "SIGTERM" : "SIGINT"), 0, proxy.said);
   assert.equal(await events.next(), null, "the stream is cut");
   // Past the proxy, so that it happens while nobody listens.
-  for (let count = 1; count <= 3; count++) await direct("PATCH", `/v1/sessions/${session.id}`, { title: `missed ${count}` });
+  for (let count = 1; count <= 3; count++) await gander.ask(`/v1/sessions/${session.id}`, { title: `missed ${count}` }, "PATCH");
   proxy = start();
   await until(`${name} is up again`, isUp);
   const resumed = await follow("after=0", { "last-event-id": String(last.id) });
@@ -286,8 +271,7 @@ async function tryProxy({ name, port, start, log }, token, gander) {
   const { ticket } = await call("POST", "/v1/stream-tickets");
   const without = new Events(await send("GET", `${base}/v1/sessions/${session.id}/events?follow=false&ticket=${ticket}`, { host }));
   await without.until("turn.completed");
-  await until("the access log tells of it", () => readFileSync(log, "utf8").includes("ticket=REDACTED"));
-  assert(!readFileSync(log, "utf8").includes(ticket), "no ticket is in the access log");
+  await until("the access log tells of it", () => readFileSync(logs[0], "utf8").includes("ticket=REDACTED"));
 
   step("a page of another origin is refused");
   const refused = await send("GET", `${base}/v1/sessions`, { ...headers, origin: "https://evil.example" });
@@ -295,24 +279,36 @@ async function tryProxy({ name, port, start, log }, token, gander) {
   const own = await send("GET", `${base}/v1/sessions`, { ...headers, origin: `https://${host}` });
   assert.equal(own.resume().statusCode, 200, "pages that the proxy serves beside gander are of its own origin");
 
-  await direct("DELETE", `/v1/sessions/${session.id}`);
-  await stop(proxy, name === "nginx" ? "SIGTERM" : "SIGINT");
+  await gander.ask(`/v1/sessions/${session.id}`, undefined, "DELETE");
+  assert.equal(await gander.end("SIGTERM"), 0, gander.log());
+
+  step("no ticket is in a log, also when gander is away, there are two, or it is asked without TLS");
+  const asked = `/v1/events?ticket=${ticket}&types=*&ticket=${ticket}`;
+  assert.equal((await send("GET", base + asked, { host })).resume().statusCode, 502);
+  const plainly = await fetch(`http://127.0.0.1:${plain}${asked}`, { redirect: "manual" });
+  assert([301, 308].includes(plainly.status), "it leads to the address with TLS");
+  assert.equal(await stop(proxy, name === "nginx" ? "SIGTERM" : "SIGINT"), 0, proxy.said);
+  const written = logs.map((log) => readFileSync(log, "utf8"));
+  assert.match(written[0], /502/, "the access log tells of it");
+  for (const text of [proxy.said, ...written]) assert(!text.includes(ticket), `a ticket is in a log: ${text}`);
 }
 
-let direct;
+const gander = new Gander(scratch, {
+  GANDER_SERVER__HEARTBEAT: "500ms",
+  // As the two files ask for it.
+  GANDER_SERVER__PUBLIC_URL: "https://gander.example.org",
+  GANDER_SERVER__TRUSTED_PROXIES: "127.0.0.1",
+  GANDER_SERVER__PROXY_HEADERS: "x-forwarded",
+  GANDER_LOG__FORMAT: "json",
+});
 try {
-  const ganderPort = await freePort();
-  const gander = await startGander(ganderPort);
-  const token = readFileSync(path.join(scratch, "storage/token"), "utf8").trim();
-  direct = async (method, where, body) => {
-    const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-    const answer = await fetch(`http://127.0.0.1:${ganderPort}${where}`, { method, headers, body: body && JSON.stringify(body) });
-    assert(answer.ok, await answer.text());
-  };
-  for (const proxy of [await nginx(ganderPort), await caddy(ganderPort)]) await tryProxy(proxy, token, gander);
-  assert.equal(await stop(gander), 0, gander.said);
+  for (const prepare of [nginx, caddy]) {
+    await gander.start();
+    await tryProxy(await prepare(new URL(gander.address).port), gander);
+  }
   console.log("proxies: all steps passed");
 } finally {
   for (const child of running) child.kill("SIGKILL");
-  rmSync(scratch, { recursive: true, force: true });
+  gander.process?.kill("SIGKILL");
+  rmSync(scratch, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 }

@@ -7,12 +7,18 @@ container_outer="" container_pid=""
 
 # Starts the image whose files are in the folder $1 and whose configuration is the file $2, with the folder $3 as its
 # volume; further arguments take the place of its command. Sets container_outer, the process to wait for, and
-# container_pid, the container's process 1. Its output is appended to the file $4.
+# container_pid, the container's process 1. Its output is appended to the file $4. It does not get
+# descriptor 8, on which its caller may hold a lock.
 start_container() {
     local folder="$1" configuration="$2" volume="$3" output="$4"
     shift 4
     container_user="$(jq -r .User "$configuration")"
     container_home="$(jq -r .WorkingDir "$configuration")"
+    # The user's numbers and home, as the image's own files give them.
+    local ids home
+    ids="$(awk -F: -v user="$container_user" '$1 == user { print "uid=" $3 ",gid=" $4 }' "$folder/etc/passwd")"
+    home="$(awk -F: -v user="$container_user" '$1 == user { print $6 }' "$folder/etc/passwd")"
+    [[ -n "$ids" && -n "$home" ]] || return 1
     mapfile -t container_environment < <(jq -r '.Env[]' "$configuration")
     local mount command=()
     mount="$(jq -r '.Volumes | keys[0]' "$configuration")"
@@ -21,14 +27,14 @@ start_container() {
 
     # shellcheck disable=SC2016  # The inner shell expands it.
     unshare --mount --net --uts --ipc --pid --fork --kill-child sh -euc '
-        folder="$1" volume="$2" mount="$3" user="$4" home="$5"
-        shift 5
+        folder="$1" volume="$2" mount="$3" user="$4" workdir="$5" ids="$6" home="$7"
+        shift 7
         ip link set lo up
         mount --bind "$folder" "$folder"
         mount --bind "$volume" "$folder$mount"
         mount -t proc -o nosuid,nodev,noexec proc "$folder/proc"
         mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs "$folder/tmp"
-        mount -t tmpfs -o nosuid,nodev,mode=0700,uid=10001,gid=10001 tmpfs "$folder/home/gander"
+        mount -t tmpfs -o "nosuid,nodev,mode=0700,$ids" tmpfs "$folder$home"
         mount -t tmpfs -o nosuid,mode=0755 tmpfs "$folder/dev"
         for device in null zero full random urandom tty; do
             touch "$folder/dev/$device"
@@ -39,9 +45,9 @@ start_container() {
         mount -o remount,bind,ro "$folder" "$folder"
         cd "$folder"
         exec chroot "$folder" setpriv --reuid="$user" --regid="$user" --clear-groups --no-new-privs \
-            --bounding-set=-all --inh-caps=-all env -i --chdir="$home" "$@"
-    ' sh "$folder" "$volume" "$mount" "$container_user" "$container_home" \
-        "${container_environment[@]}" "${command[@]}" "$@" >>"$output" 2>&1 &
+            --bounding-set=-all --inh-caps=-all env -i --chdir="$workdir" "$@"
+    ' sh "$folder" "$volume" "$mount" "$container_user" "$container_home" "$ids" "$home" \
+        "${container_environment[@]}" "${command[@]}" "$@" >>"$output" 2>&1 8>&- &
     container_outer=$!
     until container_pid="$(pgrep -P "$container_outer")"; do
         kill -0 "$container_outer" 2>/dev/null || return 1
@@ -73,7 +79,12 @@ stop_container() {
     return "$container_status"
 }
 
-# Whatever is left of it.
+# Whatever is left of it, by force. The end of a process 1 is the end of all in its namespace, and of the mounts; the
+# outer process ends behind it. To kill only that one would not do: the kernel forgets the signal that --kill-child asks
+# for when setpriv changes the user.
 end_container() {
-    [[ -z "$container_outer" ]] || kill -KILL "$container_outer" 2>/dev/null || true
+    [[ -n "$container_outer" ]] || return 0
+    kill -KILL "${container_pid:-$container_outer}" 2>/dev/null || true
+    wait "$container_outer" 2>/dev/null || true
+    container_outer="" container_pid=""
 }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{EventStream, Gander, Session, Setup, answer, script, signal, text, until, until_async};
-
-/// In every prompt, input and output: nothing of it may be in the audit.
-const WORD: &str = "heron";
+use crate::support::{
+    EventStream, Gander, Session, Setup, WORD, answer, script, signal, text, until, until_async,
+};
 
 /// What `gander audit` prints for a storage folder; it must succeed.
 fn printed(dir: &Path, arguments: &[&str]) -> String {

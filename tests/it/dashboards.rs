@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{Setup, script, until_async};
@@ -66,10 +65,9 @@ async fn every_figure_of_the_dashboard_and_of_the_alerts_is_one_that_gander_has(
     let permission = events.until("permission.requested").await.data["permission"].clone();
     session.answer(&permission, "allow").await;
     events.until("turn.completed").await;
-    let figures =
-        || async { gander.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap() };
-    until_async("the turn is counted", || async { figures().await.contains("gander_turns_total{") }).await;
-    let known = labels_of(&figures().await);
+    let counted = r#"gander_turns_total{state="completed",class=""} 1"#;
+    until_async("the turn is counted", || async { gander.figures().await.contains(counted) }).await;
+    let known = labels_of(&gander.figures().await);
 
     let dashboard: Value = serde_json::from_str(&deployed("grafana/gander.json")).unwrap();
     let alerts: Value = serde_yaml_ng::from_str(&deployed("prometheus/alerts.yaml")).unwrap();

@@ -34,8 +34,13 @@ const TABLE: [(&str, bool, bool); 17] = [
 
 /// A program in goose's place: the real goose behind a few lines of shell, which know its path as `$GOOSE`.
 fn wrapped_goose(dir: &Path, lines: &str) -> PathBuf {
+    wrapped(&real_goose(), dir, lines)
+}
+
+/// The same around any program, `$GOOSE`.
+pub(crate) fn wrapped(program: &Path, dir: &Path, lines: &str) -> PathBuf {
     let path = dir.join("goose");
-    let script = format!("#!/bin/sh\nGOOSE='{}'\n{lines}\n", real_goose().display());
+    let script = format!("#!/bin/sh\nGOOSE='{}'\n{lines}\n", program.display());
     std::fs::write(&path, script).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path

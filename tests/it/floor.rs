@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
@@ -15,10 +15,6 @@ const ALWAYS: &str = "user:\n  always_allow: [shell]\n  ask_before: []\n  never_
 
 fn runs(command: &str) -> String {
     script(&json!([[{"call": {"tool": "shell", "input": {"command": command}}}], [{"text": "done"}]]))
-}
-
-async fn hibernate(session: &Session<'_>) {
-    session.gander.post(&session.path("/hibernate"), &json!({}), StatusCode::OK).await;
 }
 
 fn home_of(session: &Session<'_>) -> PathBuf {
@@ -78,7 +74,7 @@ fn notices(snapshot: &Value) -> Vec<(String, String)> {
 async fn a_goose_that_remembers_to_allow_is_not_run() {
     let gander = Setup::real().start().await;
     let session = gander.session(&json!({"mode": "approve"})).await;
-    hibernate(&session).await;
+    session.hibernate().await;
     for (written, said) in [
         (ALWAYS, r#"always_allow in config/permission.yaml in the session's goose home names "shell""#),
         ("smart_approve:\n  always_allow: [shell]\n", "always_allow"),
@@ -135,7 +131,7 @@ async fn a_session_saved_in_a_looser_mode_with_more_extensions_is_set_back_befor
     let session = gander.session(&json!({"mode": "approve"})).await;
     is_asked(&session).await;
     assert_no_way_round(&gander);
-    hibernate(&session).await;
+    session.hibernate().await;
     tamper(&session, &["summon", "extensionmanager", "code_execution", "orchestrator", "chatrecall"]);
     is_asked(&session).await;
     assert_no_way_round(&gander);
@@ -181,7 +177,7 @@ async fn from_auto_to_approve_nothing_is_left_that_gets_round_a_question() {
     is_asked(&session).await;
     let after = offered(&gander);
     assert!(!after.contains("delegate") && !after.contains("execute_typescript"), "{after:?}");
-    hibernate(&session).await;
+    session.hibernate().await;
     is_asked(&session).await;
     assert_eq!(offered(&gander), after, "nor after a wake");
 

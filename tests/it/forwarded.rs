@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{Gander, Setup, answer, refusal, until};
 
 const BEHIND_A_PROXY: &str = "[log]\nformat = \"json\"\n[server]\npublic_url = \"https://gander.example.org/\"\n\
-    trusted_proxies = \"127.0.0.1\"";
+    trusted_proxies = \"127.0.0.1\"\nproxy_headers = \"x-forwarded\"";
 
 /// A request without a token from one of this machine's addresses.
 fn from(gander: &Gander, address: &str, path: &str) -> RequestBuilder {
@@ -18,11 +18,7 @@ fn from(gander: &Gander, address: &str, path: &str) -> RequestBuilder {
 
 /// The caller's address in the log's line about a request.
 async fn logged_client(gander: &Gander, request: &str) -> Value {
-    let line = || {
-        let log = gander.log();
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.into_iter().find(|line| line["message"] == "answered" && line["span"]["request_id"] == request)
-    };
+    let line = || gander.log_lines("answered").into_iter().find(|line| line["span"]["request_id"] == request);
     until("the request's line", || line().is_some()).await;
     line().unwrap()["client"].clone()
 }
@@ -47,6 +43,14 @@ async fn what_a_trusted_proxy_says_is_believed_and_nobody_else() {
     refusal(host("127.0.0.1", "localhost", "evil.example"), 421, "host-not-allowed").await;
     refusal(host("127.0.0.2", "internal:80", "gander.example.org"), 421, "host-not-allowed").await;
     answer(host("127.0.0.2", "localhost", "evil.example"), StatusCode::OK).await;
+    gander.stop().await;
+
+    // Host and scheme only of proxies that are said to write them.
+    let config = BEHIND_A_PROXY.replace("\nproxy_headers = \"x-forwarded\"", "");
+    let gander = Setup::fake().config(&config).start().await;
+    let request = from(&gander, "127.0.0.1", "/readyz").header("host", "evil.example");
+    let request = request.header("x-forwarded-for", "203.0.113.7").header("x-forwarded-host", "localhost");
+    refusal(request, 421, "host-not-allowed").await;
     gander.stop().await;
 
     let gander = Setup::fake().config("[log]\nformat = \"json\"").start().await;

@@ -5,34 +5,18 @@ use std::sync::Arc;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{Gander, Session, Setup, answer, script, text, until};
-
-/// In every prompt, input, output and answer.
-const WORD: &str = "heron";
-
-/// The lines about turns, as JSON.
-fn turn_lines(gander: &Gander) -> Vec<Value> {
-    let log = gander.log();
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["message"] == "turn ended").collect()
-}
+use crate::support::{Gander, Session, Setup, WORD, answer, prompt_with_word, script, text, until};
 
 async fn turn_line(gander: &Gander, turn: &Value) -> Value {
-    let find = || turn_lines(gander).into_iter().find(|line| line["turn"] == turn["id"]);
+    let find = || gander.log_lines("turn ended").into_iter().find(|line| line["turn"] == turn["id"]);
     until("the turn's line", || find().is_some()).await;
     find().unwrap()
-}
-
-/// A prompt whose model runs a command and then says a word.
-fn prompt() -> String {
-    let call = json!({"call": {"tool": "shell", "input": {"command": format!("echo {WORD} sings")}}});
-    format!("{WORD}?\n{}", script(&json!([[call], [{"text": format!("The {WORD} has sung.")}]])))
 }
 
 async fn ended(session: &Session<'_>, request: &str) -> Value {
     let turn = session.gander.request(Method::POST, &session.path("/turns"));
     let turn = turn.header("x-request-id", request).header("prefer", "wait=60");
-    answer(turn.json(&json!({"prompt": prompt()})), StatusCode::OK).await
+    answer(turn.json(&json!({"prompt": prompt_with_word()})), StatusCode::OK).await
 }
 
 #[tokio::test]
@@ -101,7 +85,7 @@ async fn a_turn_that_gander_cuts_off_leaves_a_line_at_its_end_and_one_that_was_k
     assert_eq!([&line["level"], &line["state"]], ["WARN", "interrupted"]);
 
     let mut gander = Setup::real().dir(Arc::clone(&dir)).config(config).start().await;
-    assert!(turn_lines(&gander).is_empty(), "nothing is told twice: {}", gander.log());
+    assert!(gander.log_lines("turn ended").is_empty(), "nothing is told twice: {}", gander.log());
     let session = Session { gander: &gander, id, snapshot: Value::Null };
     let mut events = session.events_with("?after=latest").await;
     let turn = session.prompt(&hangs).await;
@@ -116,7 +100,7 @@ async fn a_turn_that_gander_cuts_off_leaves_a_line_at_its_end_and_one_that_was_k
         ["WARN", "interrupted", "gateway_restarted"],
         "{line}"
     );
-    let figures = gander.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
+    let figures = gander.figures().await;
     let counted = r#"gander_turns_total{state="interrupted",class="gateway_restarted"} 1"#;
     assert!(figures.contains(counted), "{figures}");
     gander.stop().await;

@@ -4,20 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use crate::callers::{gander_of, token};
-use crate::support::{Gander, Setup, refusal, script, until_async};
-
-async fn figures(gander: &Gander) -> String {
-    let answer = gander.request(Method::GET, "/metrics").send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
-    assert!(answer.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
-    answer.text().await.unwrap()
-}
-
-/// The value of a figure with these labels.
-fn value(text: &str, figure: &str) -> f64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{figure} is not in\n{text}")).parse().unwrap()
-}
+use crate::support::{Setup, figure, refusal, script, until_async};
 
 #[tokio::test]
 async fn what_happens_in_sessions_is_counted_as_callers_were_told() {
@@ -37,12 +24,12 @@ async fn what_happens_in_sessions_is_counted_as_callers_were_told() {
 
     // The observer reads behind the subscribers.
     let counted = || async {
-        let text = figures(&gander).await;
+        let text = gander.figures().await;
         text.contains(r#"gander_turns_total{state="failed",class="provider_rejected"} 1"#)
     };
     until_async("everything is counted", counted).await;
-    let text = figures(&gander).await;
-    for (figure, expected) in [
+    let text = gander.figures().await;
+    for (name, expected) in [
         (r#"gander_turns_total{state="completed",class=""}"#, 2.0),
         (r#"gander_permissions_total{by="caller",decision="allow"}"#, 1.0),
         (r#"gander_permissions_total{by="caller",decision="reject"}"#, 1.0),
@@ -60,9 +47,9 @@ async fn what_happens_in_sessions_is_counted_as_callers_were_told() {
         ("gander_queued_bytes", 0.0),
         (r#"gander_http_requests_total{method="POST",route="/v1/sessions",status="201"}"#, 1.0),
     ] {
-        assert!((value(&text, figure) - expected).abs() < f64::EPSILON, "{figure} {expected}\n{text}");
+        assert!((figure(&text, name) - expected).abs() < f64::EPSILON, "{name} {expected}\n{text}");
     }
-    for figure in [
+    for name in [
         "gander_events_total",
         "gander_event_visible_seconds_count",
         "gander_commit_seconds_count",
@@ -71,7 +58,7 @@ async fn what_happens_in_sessions_is_counted_as_callers_were_told() {
         "gander_storage_bytes",
         "gander_streamed_bytes_total",
     ] {
-        assert!(value(&text, figure) > 0.0, "{figure}");
+        assert!(figure(&text, name) > 0.0, "{name}");
     }
     assert!(!text.contains(&session.id), "no label comes from a caller");
 }

@@ -1,6 +1,7 @@
 //! One `goose serve` for all sessions: what its end, its port and its secret mean for them.
 
 mod faults;
+mod one_home;
 
 use std::fs;
 

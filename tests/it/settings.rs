@@ -39,10 +39,6 @@ fn both(effort: &Value) -> (&Value, &Value) {
     (effort, effort)
 }
 
-async fn hibernate(session: &Session<'_>) {
-    session.gander.post(&session.path("/hibernate"), &json!({}), StatusCode::OK).await;
-}
-
 /// A prompt whose model calls the shell once for each command.
 fn runs(commands: &[&str]) -> String {
     let mut replies: Vec<Value> = commands
@@ -66,7 +62,7 @@ async fn an_effort_is_set_at_creation_and_by_patch_and_again_after_waking() {
     assert_eq!(effort_of(&patched), both(&json!("low")));
     assert_eq!(events.until("session.updated").await.data["session"]["thinking_effort"], "low");
 
-    hibernate(&session).await;
+    session.hibernate().await;
     assert_eq!(session.turn(&script(&json!([[{"text": "Awake."}]]))).await["text"], "Awake.");
     let woken = session.now().await;
     assert_eq!(effort_of(&woken), both(&json!("low")));
@@ -174,7 +170,7 @@ async fn another_provider_comes_with_its_own_model() {
     assert_eq!((&patched["provider"], &patched["model"]), (&json!("ollama"), &json!("qwen3")));
     let patched = session.patch(&json!({"provider": "openai", "model": "demo"})).await;
     assert_eq!((&patched["provider"], &patched["model"]), (&json!("openai"), &json!("demo")));
-    hibernate(&session).await;
+    session.hibernate().await;
     assert_eq!(session.turn(&script(&json!([[{"text": "Yes."}]]))).await["text"], "Yes.");
 
     for body in
@@ -253,7 +249,7 @@ async fn a_long_list_of_choices_is_told_to_who_asks_for_it() {
     let most = gander.request(Method::GET, &session.path("?config_options=most"));
     refusal(most, 400, "malformed-request").await;
 
-    hibernate(&session).await;
+    session.hibernate().await;
     let asleep = gander.get(&session.path("?config_options=all")).await;
     assert_eq!(asleep["config_options"], session.snapshot["config_options"], "nobody there to ask");
     gander.stop().await;

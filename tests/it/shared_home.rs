@@ -2,6 +2,7 @@
 //! touched.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use serde_json::{Value, json};
 
 use crate::callers::{gander_with, token, write_tokens};
 use crate::extensions::loaded;
-use crate::support::{Gander, Session, Setup, offered_tools, real_goose, refusal, script, text, until};
+use crate::support::{
+    Gander, RealToolServer, Session, Setup, offered_tools, real_goose, refusal, script, text, until,
+};
 
 const SHARED: &str = "[goose]\nhome = \"shared\"";
 /// A configuration as its user has written it.
@@ -56,10 +59,6 @@ fn kept(dir: &Path) -> Vec<String> {
     query.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-async fn hibernate(session: &Session<'_>) {
-    session.gander.post(&session.path("/hibernate"), &json!({}), StatusCode::OK).await;
-}
-
 /// A session of a gander that was started again.
 fn again<'gander>(gander: &'gander Gander, id: &str) -> Session<'gander> {
     Session { gander, id: id.to_owned(), snapshot: Value::Null }
@@ -100,7 +99,7 @@ async fn sessions_share_gooses_own_home_and_leave_all_else_in_it_as_it_is() {
     assert!(!offered_tools(&call).iter().any(|tool| tool == "shell" || tool.contains("memor")), "{call}");
 
     // A session goes on in it, over a restart too.
-    hibernate(&session).await;
+    session.hibernate().await;
     let id = session.id.clone();
     assert_eq!(session.turn(&runs("pwd")).await["state"], "completed");
     without.delete().await;
@@ -124,7 +123,7 @@ async fn a_session_that_is_no_longer_ganders_is_neither_gone_on_with_nor_deleted
     let gander = Setup::real().config(SHARED).start().await;
     let dir = gander.dir.path();
     let session = gander.session(&json!({})).await;
-    hibernate(&session).await;
+    session.hibernate().await;
     // Its user has deleted it, and goose has given its name to the next one.
     let changed =
         database(dir).execute("UPDATE sessions SET created_at = '2020-01-01 00:00:00'", ()).unwrap();
@@ -260,6 +259,68 @@ fn check_says_which_home_it_is_and_leaves_nothing_in_it() {
         format!("home       shared by all sessions, configured in {}\n", configuration(dir.path()).display());
     assert!(said.contains(&line), "{said}");
     assert_eq!(kept(dir.path()), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_session_whose_goose_cannot_delete_it_is_deleted_all_the_same_and_there_later() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let program = dir.path().join("goose");
+    symlink(real_goose(), &program).unwrap();
+    let gander = Setup::with_agent(program.clone()).config(SHARED).dir(Arc::clone(&dir)).start().await;
+    let session = gander.session(&json!({})).await;
+    session.hibernate().await;
+    std::fs::remove_file(&program).unwrap();
+    symlink("/bin/false", &program).unwrap();
+    session.delete().await;
+    refusal(gander.request(Method::GET, &session.path("")), 404, "session-not-found").await;
+    refusal(gander.request(Method::DELETE, &session.path("")), 404, "session-not-found").await;
+    assert!(gander.log().contains("is left in goose's shared home"), "{}", gander.log());
+    assert_eq!(kept(dir.path()).len(), 1);
+    gander.stop().await;
+    let gander = Setup::real().config(SHARED).dir(Arc::clone(&dir)).start().await;
+    until("the next start deletes it", || kept(dir.path()).is_empty()).await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn a_goose_that_does_not_tell_whose_a_session_is_does_not_go_on_with_it() {
+    let gander = Setup::fake().config(SHARED).start().await;
+    let session = gander.session(&json!({})).await;
+    assert_eq!(session.turn("echo first").await["text"], "first");
+    session.hibernate().await;
+    let turn = session.turn("echo second").await;
+    assert_eq!((&turn["state"], &turn["error"]["class"]), (&json!("failed"), &json!("start_failed")));
+    assert!(text(&turn["error"]["message"]).contains("does not tell when it made a session"), "{turn}");
+    session.delete().await;
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_set_for_a_session_is_not_written_into_its_users_configuration() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let users = configuration(dir.path());
+    std::fs::create_dir_all(&users).unwrap();
+    std::fs::write(users.join("config.yaml"), CONFIGURATION).unwrap();
+    let web = RealToolServer::start();
+    let servers = format!("{SHARED}\n[[mcp.servers]]\nname = \"web\"\nurl = {:?}", web.url);
+    let gander = Setup::real().config(&servers).dir(Arc::clone(&dir)).start().await;
+    let session = gander.session(&json!({"mode": "auto", "mcp_servers": ["web"]})).await;
+    let echo = json!({"call": {"tool": "web__echo", "input": {"message": "over the wire"}}});
+    assert_eq!(session.turn(&script(&json!([[echo], [{"text": "done"}]]))).await["state"], "completed");
+    assert!(gander.model.requests().pop().unwrap().to_string().contains("Echo: over the wire"));
+    for change in [
+        json!({"provider": "openai", "model": "gpt-4o"}),
+        json!({"model": "claude-sonnet-4-5"}),
+        json!({"thinking_effort": "high"}),
+    ] {
+        session.patch(&change).await;
+    }
+    assert_eq!(session.now().await["model"], "claude-sonnet-4-5");
+    assert_eq!(std::fs::read(users.join("config.yaml")).unwrap(), CONFIGURATION.as_bytes());
+    session.turn(&script(&json!([[{"text": "hello"}]]))).await;
+    assert_eq!(gander.model.requests().pop().unwrap()["model"], "claude-sonnet-4-5");
+    assert_eq!(std::fs::read(users.join("config.yaml")).unwrap(), CONFIGURATION.as_bytes());
+    gander.stop().await;
 }
 
 /// A gander on the shared home of this folder.

@@ -5,8 +5,9 @@ use std::net::TcpListener;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::extensions::wrapped;
 use crate::process::machine::{Tag, eventually};
-use crate::support::{Gander, Setup, refusal, text};
+use crate::support::{Gander, Setup, fake_agent, refusal, text};
 
 async fn refused_creation(gander: &Gander, body: &Value) -> Value {
     let problem =
@@ -68,5 +69,28 @@ async fn a_server_of_gooses_own_configuration_is_named_too() {
     let gander = Setup::real().config(&config).start().await;
     let problem = refused_creation(&gander, &json!({})).await;
     assert_eq!(problem["extensions"], json!([{"name": "innerweb", "loaded": false, "error": null}]));
+    gander.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_failed_by_a_log_elsewhere_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    // As goose 1.55 writes it, and an earlier goose that started no server of this session.
+    let lines = r#"if [ "$1" != acp ]; then exec "$GOOSE" "$@"; fi
+mkdir -p "$0.logs/cli"
+printf '{"timestamp":"2020-01-01T00:00:00Z","fields":{"message":"Failed to start extension","extension":"web","error":"no"}}\n{"timestamp":"%s","fields":{"message":"Failed to start extension","extension":"gone","error":"no"}}\n' \
+"$(date -u +%Y-%m-%dT%H:%M:%S.%NZ)" >> "$0.logs/cli/goose.log"
+exec "$GOOSE" "$@""#;
+    let gander = Setup::with_agent(wrapped(&fake_agent(), dir.path(), lines))
+        .config(&format!(
+            "[goose]\nstart_timeout = \"2s\"\nlog_dir = {:?}\n[goose.env]\nFAKE_AGENT_NEW = \"hang\"\n\
+             [[mcp.servers]]\nname = \"web\"\nurl = \"http://127.0.0.1:9/mcp\"\n\
+             [[mcp.servers]]\nname = \"gone\"\nurl = \"http://127.0.0.1:9/mcp\"\n",
+            dir.path().join("goose.logs")
+        ))
+        .start()
+        .await;
+    let problem = refused_creation(&gander, &json!({})).await;
+    assert_eq!(problem["extensions"], json!([{"name": "web", "loaded": false, "error": null}]), "{problem}");
     gander.stop().await;
 }

@@ -2,7 +2,7 @@
 
 mod discover;
 
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -33,10 +33,6 @@ fn extension<'snapshot>(snapshot: &'snapshot Value, name: &str) -> &'snapshot Va
 
 fn creating(gander: &Gander, body: &Value) -> reqwest::RequestBuilder {
     gander.request(Method::POST, "/v1/sessions").json(body)
-}
-
-async fn hibernate(session: &Session<'_>) {
-    session.gander.post(&session.path("/hibernate"), &json!({}), StatusCode::OK).await;
 }
 
 #[tokio::test]
@@ -173,7 +169,7 @@ async fn what_servers_are_reached_with_is_shown_nowhere() {
     let error = text(&extension(&session.snapshot, "tells")["error"]);
     assert!(error.contains("my key is [redacted]"), "{error}");
 
-    hibernate(&session).await;
+    session.hibernate().await;
     let (_, finished) = call(&session, "web__whoami", &json!({})).await;
     assert_eq!(said(&finished), "web", "a woken session has its servers");
     assert!(web.asked().iter().all(|asked| asked.header("authorization") == "Bearer hush-web"));

@@ -21,10 +21,6 @@ fn runs(command: &str) -> String {
     script(&json!([[{"call": {"tool": "shell", "input": {"command": command}}}], [{"text": "done"}]]))
 }
 
-async fn hibernate(session: &Session<'_>) -> Value {
-    session.gander.post(&session.path("/hibernate"), &json!({}), StatusCode::OK).await
-}
-
 async fn until_state(session: &Session<'_>, state: &str) {
     until_async(state, || async { session.now().await["state"] == state }).await;
 }
@@ -43,12 +39,12 @@ async fn a_woken_session_goes_on_where_it_was() {
     session.turn(&says("the word is heron")).await;
     let pid = u32::try_from(session.now().await["agent"]["pid"].as_u64().unwrap()).unwrap();
 
-    let asleep = hibernate(&session).await;
+    let asleep = session.hibernate().await;
     assert_eq!(asleep["state"], "hibernated");
     assert_eq!(asleep["agent"]["pid"], Value::Null);
     assert!(!lives(pid), "goose was let go");
     assert_eq!(gander.descendants(), Vec::<u32>::new());
-    assert_eq!(hibernate(&session).await["state"], "hibernated", "once more changes nothing");
+    assert_eq!(session.hibernate().await["state"], "hibernated", "once more changes nothing");
 
     // Waking is a part of the turn: it is told as running from the start.
     let mut events = session.events_with("?after=latest").await;
@@ -91,7 +87,7 @@ async fn an_agent_is_let_go_when_idle_but_not_in_a_turn_nor_while_something_runs
     assert!(lives(background), "a job of a turn that ended well lives on");
 
     // By its own wish a caller can end it, and is told.
-    hibernate(&session).await;
+    session.hibernate().await;
     assert!(!lives(background));
     let notice = events.until("notice").await.data;
     assert_eq!(notice["code"], "processes-killed", "{notice}");
@@ -130,7 +126,7 @@ async fn over_the_limit_the_longest_idle_agent_is_let_go() {
 async fn a_change_of_settings_wakes_and_is_kept_a_change_of_title_does_neither() {
     let gander = Setup::real().start().await;
     let session = gander.session(&json!({"mode": "auto"})).await;
-    hibernate(&session).await;
+    session.hibernate().await;
     let patch =
         |body: Value| answer(gander.request(Method::PATCH, &session.path("")).json(&body), StatusCode::OK);
     assert_eq!(patch(json!({"title": "Mine"})).await["state"], "hibernated");
@@ -140,7 +136,7 @@ async fn a_change_of_settings_wakes_and_is_kept_a_change_of_title_does_neither()
         (&json!("idle"), &json!("approve"), &json!("approve"))
     );
     // goose keeps the mode a session was made in, `auto`; the one asked for since holds after the next wake too.
-    hibernate(&session).await;
+    session.hibernate().await;
     let mut events = session.events_with("?after=latest").await;
     session.prompt(&runs("true")).await;
     let permission = events.until("permission.requested").await.data["permission"].clone();
@@ -252,7 +248,7 @@ async fn a_wake_that_fails_fails_the_turn_and_the_next_tries_again() {
     // The agent loads nothing: its word for every failure of a real one.
     let gander = Setup::fake().config("[goose.env]\nFAKE_AGENT_LOAD = \"error\"").start().await;
     let session = gander.session(&json!({})).await;
-    hibernate(&session).await;
+    session.hibernate().await;
     for generation in 0..2 {
         let turn = session.turn("echo hello").await;
         assert_eq!(
@@ -272,7 +268,7 @@ async fn a_wake_that_fails_fails_the_turn_and_the_next_tries_again() {
 async fn a_wake_into_another_mode_than_asked_is_no_wake() {
     let gander = Setup::fake().config("[goose.env]\nFAKE_AGENT_LOAD = \"wrong-mode\"").start().await;
     let session = gander.session(&json!({"mode": "approve"})).await;
-    hibernate(&session).await;
+    session.hibernate().await;
     let turn = session.turn("echo hello").await;
     // The fake agent takes the mode when it is set again after the load, as goose does.
     assert_eq!(turn["state"], "completed", "{turn}");
@@ -284,7 +280,7 @@ async fn a_wake_into_another_mode_than_asked_is_no_wake() {
 async fn a_session_can_be_deleted_while_it_wakes() {
     let gander = Setup::fake().config("[goose.env]\nFAKE_AGENT_LOAD = \"hang\"").start().await;
     let session = gander.session(&json!({})).await;
-    hibernate(&session).await;
+    session.hibernate().await;
     session.prompt("echo hello").await;
     until("the agent is being started", || !gander.descendants().is_empty()).await;
     // One start for all who wake it: the second finds the first one's turn.

@@ -94,10 +94,10 @@ impl GooseAgent {
         let (connection, Skills { places, cwd }) = (Arc::clone(&self.connection), self.skills.clone());
         self.tasks.spawn(async move {
             if connection.tell_commands().await
-                && places.are_missing()
+                && let Some(asked) = places.to_ask_for()
                 && let Some(folders) = connection.skill_folders(&cwd).await
             {
-                places.learn(&folders, &cwd);
+                places.learn(asked, &folders, &cwd);
                 connection.tell_commands().await;
             }
         });

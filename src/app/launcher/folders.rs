@@ -82,10 +82,9 @@ impl GooseLauncher {
             if earlier.is_none() {
                 make_places(&places, config_dir.as_deref(), &asked)?;
             }
-            let memory = match places.kind() {
-                HomeKind::Session => keep_memory(places.root(), &asked, earlier.as_deref())?,
-                HomeKind::Shared => None,
-            };
+            let may_remember = places.kind() == HomeKind::Session
+                && memory::may_load(&asked, places.root(), earlier.as_deref());
+            let memory = may_remember.then(|| keep_memory(places.root(), &asked)).transpose()?;
             Ok((working_folder(cwd, workspace, earlier.is_some())?, memory))
         });
         let (cwd, memory) = prepared.await.unwrap_or_else(|error| {
@@ -110,11 +109,14 @@ impl GooseLauncher {
         let (config_dir, asked) = (settings.config_dir.clone(), launch.clone());
         let prepared = self.shared.tasks.spawn_blocking(move || {
             if places.kind() == HomeKind::Shared {
+                // Nothing runs that could still use them.
+                home::empty_temporary_folder(places.root()).map_err(|error| no_home(&error))?;
                 return go_beside_the_shared_home(&places).map(|()| None);
             }
             let renewed = home::renew(places.root(), config_dir.as_deref(), &asked.switched_off);
             renewed.map_err(|error| no_home(&error))?;
-            keep_memory(places.root(), &asked, None)
+            // Always, since sessions that had it come back with it, until it is taken from them.
+            keep_memory(places.root(), &asked).map(Some)
         });
         let memory = prepared.await.unwrap_or_else(|error| {
             tracing::error!(%error, "preparing goose's home failed");
@@ -204,17 +206,19 @@ pub(super) fn make_places(
 }
 
 fn make_home(home: &Path, config_dir: Option<&Path>, launch: &Launch) -> Result<(), LaunchError> {
-    // A start that failed has left one.
-    home::remove(home).map_err(|error| {
+    // A start that failed has left one. What that made in the shared home is deleted with the session.
+    noted::remove_all_else(home).map_err(|error| {
         tracing::error!(%error, "a session's old goose home cannot be removed");
         not_made("the session's goose home cannot be made", &error)
     })?;
-    home::prepare(home, config_dir, &launch.switched_off).map_err(|error| no_home(&error))
+    home::renew(home, config_dir, &launch.switched_off).map_err(|error| no_home(&error))
 }
 
 /// Makes the session's own folder, and looks whether goose would read its user's configuration. What is noted of an
-/// earlier start stays.
+/// earlier start stays; a configuration that it has left, in a home of the session's own, goes: it would say that the
+/// session is at home there.
 fn go_beside_the_shared_home(places: &Places) -> Result<(), LaunchError> {
+    home::remove(&home::configuration_folder(places.root())).map_err(|error| no_home(&error))?;
     make_private_folder(&home::temporary_folder(places.root())).map_err(|error| {
         tracing::error!(%error, "a session's folder cannot be made");
         not_made("the session's folder cannot be made", &error)
@@ -232,17 +236,10 @@ fn no_home(error: &home::HomeError) -> LaunchError {
     }
 }
 
-/// Where goose's `memory` is to look for what it remembers, when the session may have it.
-fn keep_memory(
-    home: &Path,
-    launch: &Launch,
-    earlier: Option<&[String]>,
-) -> Result<Option<PathBuf>, LaunchError> {
-    if !memory::may_load(launch, home, earlier) {
-        return Ok(None);
-    }
+/// Where goose's `memory` is to look for what it remembers.
+fn keep_memory(home: &Path, launch: &Launch) -> Result<PathBuf, LaunchError> {
     let kept = memory::keep_within(home, memory::users_folder(&launch.environment).as_deref());
-    kept.map(Some).map_err(|error| {
+    kept.map_err(|error| {
         tracing::error!(%error, "a folder for what goose remembers cannot be made");
         not_made("the session's goose home cannot be made", &error)
     })

@@ -1,6 +1,7 @@
 //! A start that takes too long: what it hangs on, as far as that can be seen.
 
 use super::GooseLauncher;
+use super::hearing::Hearing;
 use super::process::AgentProcess;
 use crate::goose::places::Places;
 use crate::goose::starting;
@@ -12,14 +13,18 @@ impl GooseLauncher {
     pub(super) async fn timed_out(
         &self,
         waiting_for: &'static str,
+        hearing: &Hearing,
         places: &Places,
         servers: &[McpServer],
         process: &AgentProcess,
     ) -> LaunchError {
         let children = process.child_command_lines().await;
-        let (places, servers) = (places.clone(), servers.to_vec());
-        let looking =
-            self.shared.tasks.spawn_blocking(move || starting::silent_servers(&places, &servers, &children));
+        let failed: Vec<String> = hearing.failures().await.into_iter().map(|failure| failure.name).collect();
+        let (configuration, servers) = (places.configuration(), servers.to_vec());
+        let looking = self
+            .shared
+            .tasks
+            .spawn_blocking(move || starting::silent_servers(&configuration, &servers, &failed, &children));
         let names = looking.await.unwrap_or_else(|error| {
             tracing::error!(%error, "looking for what goose waits for failed");
             Vec::new()

@@ -108,7 +108,8 @@ impl Hearing {
         }
     }
 
-    async fn failures(&self) -> Vec<ExtensionStatus> {
+    /// What goose has written to its log since it was started of extensions that did not load.
+    pub(super) async fn failures(&self) -> Vec<ExtensionStatus> {
         let (logs, since) = (self.logs.clone(), self.since);
         let read = self.tasks.spawn_blocking(move || log::failures_below(&logs, since)).await;
         let mut failures = match read {

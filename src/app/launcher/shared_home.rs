@@ -24,6 +24,10 @@ use crate::goose::noted::{self, GooseSession};
 use crate::goose::places::{HomeKind, Places, SharedHome};
 use crate::session::agent::{Agent, AgentEvents, AgentFailure, LaunchError, LaunchSpec, Mode};
 
+/// Why a session in a shared home cannot be gone on with though it may well be there.
+const NOT_TOLD: &str = "this goose does not tell when it made a session, so that one in a home that sessions share cannot \
+                        be told from a later one of the same name";
+
 /// How many gooses may be started at a time to delete something.
 pub(super) const DELETING: usize = 2;
 
@@ -61,7 +65,10 @@ impl GooseLauncher {
         })?;
         let ours = noted.into_iter().rfind(|session| session.id == id);
         match (connection.kept_session(id).await?, ours) {
-            (KeptSession::MadeAt(now), Some(ours)) if now == ours.created_at => Ok(()),
+            (KeptSession::MadeAt(Some(now)), Some(ours)) if Some(&now) == ours.created_at.as_ref() => Ok(()),
+            (KeptSession::MadeAt(None), Some(_)) | (_, Some(GooseSession { created_at: None, .. })) => {
+                Err(NotReady::Refused(failed(NOT_TOLD)))
+            }
             _ => Err(NotReady::Refused(failed(GONE))),
         }
     }

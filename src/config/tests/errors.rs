@@ -41,7 +41,7 @@ const IN_FILES: &[(&str, &str)] = &[
     ),
     (
         "[server]\nproxy_headers = \"via\"",
-        "server.proxy_headers: expected x-forwarded or forwarded, found \"via\" (in FILE)",
+        "server.proxy_headers: expected x-forwarded-for or x-forwarded or forwarded, found \"via\" (in FILE)",
     ),
     (
         "[traces]\nendpoint = \"collector:4318\"",

@@ -6,7 +6,7 @@ use std::{fs, os::unix};
 use serde_yaml_ng::Value;
 use tempfile::TempDir;
 
-use super::{HomeError, prepare, remove, temporary_folder};
+use super::{HomeError, prepare, remove, renew, temporary_folder};
 
 struct Folders {
     config_dir: PathBuf,
@@ -60,14 +60,18 @@ fn a_home_without_a_start_has_only_the_switches() {
 }
 
 #[test]
-fn everything_is_copied_but_the_permission_memory() {
+fn everything_is_copied_but_what_goose_remembers() {
     let folders = folders();
     let dir = &folders.config_dir;
     fs::create_dir_all(dir.join("recipes/deep")).unwrap();
+    fs::create_dir(dir.join("memory")).unwrap();
+    fs::create_dir(dir.join("recipes/memory")).unwrap();
     for (file, text) in [
         ("permission.yaml", "user: {always_allow: [shell]}"),
         ("secrets.yaml", "OPENAI_API_KEY: k"),
         ("recipes/deep/permission.yaml", "a recipe's own"),
+        ("memory/words.txt", "heliotrope"),
+        ("recipes/memory/words.txt", "a recipe's own"),
         ("run.sh", "#!/bin/sh"),
         ("../outside", "linked"),
     ] {
@@ -88,8 +92,50 @@ fn everything_is_copied_but_the_permission_memory() {
     assert_eq!(fs::read_to_string(copy.join("link")).unwrap(), "linked");
     assert!(fs::symlink_metadata(copy.join("link")).unwrap().is_file());
     assert_eq!(fs::read_to_string(copy.join("recipes/deep/permission.yaml")).unwrap(), "a recipe's own");
+    assert!(copy.join("recipes/memory/words.txt").is_file());
     assert_eq!((mode(&copy.join("run.sh")), mode(&copy.join("secrets.yaml"))), (0o600, 0o600));
     assert_eq!(mode(&copy.join("recipes/deep")), 0o700);
+}
+
+#[test]
+fn a_renewed_home_is_as_new_but_for_sessions_and_memories() {
+    let folders = folders();
+    let (dir, root) = (&folders.config_dir, &folders.root);
+    fs::create_dir(dir.join("memory")).unwrap();
+    fs::write(dir.join("memory/words.txt"), "the user's").unwrap();
+    let outside = dir.with_file_name("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("words.txt"), "outside").unwrap();
+    let renew = || renew(root, Some(dir), &names(&["summon"])).unwrap();
+    renew();
+    assert!(!root.join("config/memory").exists());
+    for folder in ["data", "config/memory/deep", "config/left", "tmp/left"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+        fs::write(root.join(folder).join("words.txt"), "heliotrope").unwrap();
+    }
+    fs::write(root.join("config/permission.yaml"), "user: {always_allow: [shell]}").unwrap();
+    fs::write(root.join("config/config.yaml"), "extensions: {summon: {enabled: true}}").unwrap();
+    unix::fs::symlink(&outside, root.join("config/link")).unwrap();
+    renew();
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    assert_eq!(yaml(&read("config/config.yaml")), yaml("extensions: {summon: {enabled: false}}"));
+    assert_eq!([read("config/memory/deep/words.txt"), read("data/words.txt")], ["heliotrope"; 2]);
+    let mut left: Vec<_> =
+        fs::read_dir(root.join("config")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["config.yaml", "memory"]);
+    assert_eq!(fs::read_dir(root.join("tmp")).unwrap().count(), 0);
+
+    // What a session's shell has put in the place of a folder is not followed.
+    fs::remove_dir_all(root.join("config/memory")).unwrap();
+    unix::fs::symlink(&outside, root.join("config/memory")).unwrap();
+    renew();
+    assert!(!root.join("config/memory").exists());
+    fs::remove_dir_all(root.join("config")).unwrap();
+    unix::fs::symlink(&outside, root.join("config")).unwrap();
+    renew();
+    assert!(fs::symlink_metadata(root.join("config")).unwrap().is_dir());
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
 }
 
 #[test]

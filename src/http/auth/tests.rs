@@ -178,10 +178,12 @@ fn the_next_call_sees_a_changed_file() {
 fn where_sessions_share_a_home_there_is_one_caller() {
     let (alice, bob, carol) = (entry("alice", "a", ""), entry("bob", "b", ""), entry("carol", "c", ""));
     let (disk, _) = TokensOnDisk::new(&(alice.clone() + &bob));
-    let error = Callers::of_file(disk.path(), Tenancy::One).unwrap_err();
+    let one = || Tenancy::One("a = \"b\"".into());
+    let error = Callers::of_file(disk.path(), one()).unwrap_err();
     assert!(matches!(error, TokensError::SeveralCallers { callers: 2, .. }), "{error}");
+    assert!(error.to_string().contains("with a = \"b\" there may be one"), "{error}");
     disk.write(&alice);
-    let callers = Callers::of_file(disk.path(), Tenancy::One).unwrap();
+    let callers = Callers::of_file(disk.path(), one()).unwrap();
     let revoked = callers.identify(&bearing("a")).unwrap().revoked();
     let valid = |callers: &Callers| {
         ["a", "b", "c"].into_iter().filter_map(|token| name_of(callers, token)).collect::<Vec<_>>()

@@ -61,8 +61,8 @@ pub enum TokensError {
     },
     /// It names more callers than may be.
     #[error(
-        "{}: there are {callers} callers, and with goose.home = \"shared\" there may be one: they would share goose's \
-         sessions, memory and permissions",
+        "{}: there are {callers} callers, and with {because} there may be one: they would share what goose keeps of \
+         their sessions",
         path.display()
     )]
     SeveralCallers {
@@ -70,6 +70,8 @@ pub enum TokensError {
         path: PathBuf,
         /// How many.
         callers: usize,
+        /// The settings that keep it to one.
+        because: String,
     },
 }
 

@@ -17,6 +17,9 @@ use crate::traces::{Attributes, RequestTrace, Tracer};
 /// What is asked every few seconds all day: traced only as a part of its caller's trace.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
+/// The methods of HTTP (RFC 9110, section 9, and RFC 5789). All others a caller has made up.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
 /// Where requests are recorded. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Records {
@@ -94,17 +97,23 @@ impl Record {
         self.problem = problem;
     }
 
+    fn known_method(&self) -> Option<&'static str> {
+        METHODS.into_iter().find(|known| *known == self.method.as_str())
+    }
+
     fn end_span(&self, status: Option<u16>, code: Option<&'static str>) {
-        let method = self.method.as_str();
+        let method = self.known_method();
         let route = self.route.as_ref().map(MatchedPath::as_str);
-        let name = route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}"));
+        // As OpenTelemetry's conventions have it.
+        let verb = method.unwrap_or("HTTP");
+        let name = route.map_or_else(|| verb.to_owned(), |route| format!("{verb} {route}"));
         let failed = status.is_some_and(|status| status >= 500);
         let error = if status.is_none() { Some("caller_left") } else { code.filter(|_| failed) };
         let attributes = Attributes::new()
-            .text("http.request.method", method)
+            .text("http.request.method", method.unwrap_or("_OTHER"))
             .text("http.route", route)
             .text("url.path", route.map(|_| self.path.as_str()))
-            .text("url.scheme", self.scheme.as_deref().unwrap_or("http"))
+            .text("url.scheme", self.scheme.as_deref())
             .text("client.address", self.client.map(|client| client.to_string()).as_deref())
             .number("http.response.status_code", status.map(u64::from))
             .text("error.type", error)
@@ -122,7 +131,7 @@ impl Drop for Record {
         let after = self.started.elapsed();
         let status = self.status.map(|status| status.as_u16());
         let code = self.problem.as_ref().map(|problem| problem.code().as_str());
-        self.records.metrics.answered(method, path, status, after);
+        self.records.metrics.answered(self.known_method(), path, status, after);
         self.end_span(status, code);
         // Tenths are fine enough, and a binary fraction's digits would only make the line long.
         let ms = (after.as_secs_f64() * 10_000.0).round() / 10.0;

@@ -90,6 +90,8 @@ impl SessionActor {
         let failure = match result {
             Ok(LaunchedAgent { agent, facts, resume, notices }) => {
                 self.child.agent = Some(agent);
+                // Starting takes its time.
+                self.refuse_waiting_links(&mut step).await;
                 self.machine.started(&mut step, facts, resume, notices);
                 if let Some(exit) = self.child.early_exit.take() {
                     self.machine.agent_event(&mut step, AgentEvent::Exited(exit));

@@ -12,6 +12,9 @@ use crate::session::log::StoreError;
 use crate::session::snapshot::SessionState;
 use crate::session::state::Step;
 
+/// How long a deletion waits until what belonged to the session is removed.
+const DISCARDING: Duration = Duration::from_secs(10);
+
 impl SessionActor {
     /// The log takes nothing more, so the agent must do nothing more. Callers are told until a restart, which begins
     /// from what is in the log.
@@ -79,12 +82,32 @@ impl SessionActor {
             let _ = self.committed(Waiting::WhileItWrites).await;
         }
         self.log.close();
-        let discarded = self.launcher.discard(self.log.session()).await;
-        // The rows go in any case: nobody finds the session any more, so no list may have it. Folders of no session are
-        // removed at the next start.
+        self.discard().await;
+        // The rows go in any case: nobody finds the session any more, so no list may have it.
         let entry = AuditEntry::session_deleted(self.log.session(), by);
-        self.store.delete_session(self.log.number(), entry).await?;
-        discarded.map_err(StoreError::failed)
+        self.store.delete_session(self.log.number(), entry).await
+    }
+
+    /// Has what belongs to the session removed. What fails is for the log alone, and what takes long goes on by itself:
+    /// the session is deleted all the same, and the next start removes what is left of sessions that do not exist.
+    async fn discard(&mut self) {
+        let session = self.log.session();
+        let discarding = self.launcher.discard(session);
+        let hard = self.tasks.hard().clone();
+        let discarding = self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = hard.cancelled() => {}
+                discarded = discarding => {
+                    if let Err(error) = discarded {
+                        tracing::error!(%session, %error, "what belonged to a deleted session is left: the next start tries again");
+                    }
+                }
+            }
+        });
+        if tokio::time::timeout(DISCARDING, discarding).await.is_err() {
+            tracing::warn!(%session, "removing what belonged to a deleted session takes long");
+        }
     }
 
     /// gander stops: what still runs is interrupted.

@@ -139,9 +139,9 @@ impl SessionActor {
         if place.is_some() {
             self.child.place = place;
         }
-        if let Err(refusal) = self.look_again_at_links(&turn).await {
+        if let Err(error) = self.look_again_at_links(&turn).await {
             let mut step = Step::new(Timestamp::now());
-            self.machine.refuse_queued(&mut step, turn, &refusal);
+            self.machine.refuse_queued(&mut step, turn, error);
             self.give_back_unused_place();
             return self.finish_step(step).await;
         }

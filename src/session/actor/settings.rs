@@ -115,6 +115,7 @@ impl SessionActor {
                 for notice in notices {
                     self.machine.notice(&mut step, notice);
                 }
+                self.refuse_waiting_links(&mut step).await;
                 self.machine.mode_set(&mut step, mode);
             }
             Ok(Err(unfit)) => return self.give_up_agent(&unfit).await,

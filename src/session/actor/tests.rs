@@ -1,10 +1,13 @@
 //! The actor on a store and agents that do what the test says: what goes wrong, and when.
 
+mod deleting;
 mod doubles;
+mod linked;
 mod permissions;
 mod queued;
 mod steered;
 mod stopping;
+mod store;
 
 use std::time::Duration;
 
@@ -15,7 +18,8 @@ use crate::session::handle::SessionHandle;
 use crate::session::registry::CreateError;
 use crate::session::tool_call::ToolCall;
 use crate::session::turn::{Prompt, Turn, TurnErrorClass, TurnState, WhenBusy};
-use doubles::{Commits, World};
+use doubles::World;
+use store::Commits;
 
 async fn until(session: &SessionHandle, state: SessionState) {
     session.status.clone().wait_for(|status| status.state == state).await.unwrap();

@@ -91,6 +91,18 @@ impl Machine {
         }
     }
 
+    /// The running turn, when what it begins with waits for the agent or its mode.
+    pub(in crate::session) fn waiting_turn(&self) -> Option<Turn> {
+        self.record.snapshot.current_turn.clone().filter(|_| self.held.is_some())
+    }
+
+    /// Ends the running turn, whose prompt has waited and must not be sent any more.
+    pub(in crate::session) fn refuse_waiting(&mut self, step: &mut Step, error: TurnError) {
+        if self.held.is_some() {
+            self.end_turn(step, TurnState::Failed, None, Some(error), &DecidedBy::Cancel);
+        }
+    }
+
     /// Ends a turn that was begun or queued and could not be written down in time: the agent never hears of it.
     pub(in crate::session) fn not_begun(&mut self, step: &mut Step, turn: Turn) {
         let error = TurnError {

@@ -8,7 +8,7 @@ use crate::session::audit::By;
 use crate::session::event::{EventBody, EventKind};
 use crate::session::handle::Refusal;
 use crate::session::id::TurnId;
-use crate::session::turn::{Prompt, Turn, TurnError, TurnErrorClass, TurnState};
+use crate::session::turn::{Prompt, Turn, TurnError, TurnState};
 
 impl Machine {
     /// Puts a turn behind all that are open, or says why not.
@@ -84,12 +84,10 @@ impl Machine {
     }
 
     /// Ends a queued turn, which is given whole, since it cannot begin any more.
-    pub(in crate::session) fn refuse_queued(&mut self, step: &mut Step, turn: Turn, refusal: &Refusal) {
+    pub(in crate::session) fn refuse_queued(&mut self, step: &mut Step, turn: Turn, error: TurnError) {
         if !self.is_queued(turn.id) {
             return;
         }
-        let class = TurnErrorClass::PromptRefused;
-        let error = TurnError { class, message: refusal.to_string(), retryable: class.is_retryable() };
         self.end_queued(step, Turn { state: TurnState::Failed, error: Some(error), ..turn }, None);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The agent tells a session's sums, and each call that makes a message. The sums have more: goose 1.52 counts the calls
 //! for a summary of the conversation in them and tells of no message with those (measured). So a turn's usage is by how
-//! much the sums grew in it, and only where the agent tells none, or they fall, the sum of the calls that it tells.
+//! much the sums grew in it. Where the agent tells none, or they fall, it is the sum of the calls that it tells; and where
+//! they grew by less than that, since a turn that broke off has ended before they were told.
 
 use super::{Machine, Step};
 use crate::session::agent::{ContextUsage, ModelCallUsage};
@@ -43,10 +44,12 @@ impl TurnMeter {
 
     /// What the turn used, in a session that has used so much now. `None`: nothing is known of any call.
     pub(super) fn end(self, now: &SessionUsage) -> Option<TurnUsage> {
-        let grown = self.growth(now).filter(|grown| {
-            self.calls.is_some() || grown.input_tokens != Some(0) || grown.output_tokens != Some(0)
-        });
-        grown.or(self.calls)
+        let grown = self.growth(now);
+        match self.calls {
+            None => grown.filter(|grown| grown.input_tokens != Some(0) || grown.output_tokens != Some(0)),
+            // The sums that were told may be those from before the turn, of an agent that has just been started.
+            Some(calls) => Some(grown.filter(|grown| grown.total_tokens >= total(&calls)).unwrap_or(calls)),
+        }
     }
 
     fn growth(&self, now: &SessionUsage) -> Option<TurnUsage> {
@@ -96,6 +99,11 @@ impl Machine {
             self.push(step, EventKind::UsageUpdated, EventBody::Usage { usage });
         }
     }
+}
+
+/// Tokens altogether, as far as a call says. Agents may tell the total alone, or leave it out.
+fn total(used: &TurnUsage) -> Option<u64> {
+    used.total_tokens.or_else(|| Some(used.input_tokens?.saturating_add(used.output_tokens?)))
 }
 
 fn add(sum: &mut Option<u64>, more: Option<u64>) {

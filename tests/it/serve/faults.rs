@@ -10,12 +10,18 @@ use serde_json::json;
 use super::{readiness, ready, shared};
 use crate::support::{Setup, real_goose, refusal, text, until, until_async};
 
+/// A path as one word of a shell.
+fn word(path: &Path) -> String {
+    let path = path.to_str().unwrap();
+    assert!(!path.contains('\''), "{path}");
+    format!("'{path}'")
+}
+
 /// The real goose behind a shell script that may do something else first: `$real` is its path.
 fn goose_behind(dir: &Path, script: &str) -> PathBuf {
     let path = dir.join("goose");
-    let real = real_goose();
-    std::fs::write(&path, format!("#!/bin/sh\nreal={}\n{script}\nexec \"$real\" \"$@\"\n", real.display()))
-        .unwrap();
+    let real = word(&real_goose());
+    std::fs::write(&path, format!("#!/bin/sh\nreal={real}\n{script}\nexec \"$real\" \"$@\"\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     path
 }
@@ -32,8 +38,8 @@ async fn a_goose_that_ends_again_and_again_is_waited_for_longer_and_shows_in_rea
     let count = dir.path().join("count");
     let script = format!(
         "if [ \"$1\" = serve ] && [ -e {} ]; then echo >> {}; echo no luck >&2; exit 3; fi",
-        broken.display(),
-        count.display()
+        word(&broken),
+        word(&count)
     );
     let config = "[goose.serve]\nrestart_backoff = \"20ms\"\nrestart_backoff_max = \"400ms\"";
     let gander = with_goose(goose_behind(dir.path(), &script)).config(config).start().await;
@@ -91,7 +97,7 @@ async fn another_port_is_found_when_somebody_is_faster() {
     let once = dir.path().join("once");
     let script = format!(
         "if [ \"$1\" = serve ] && [ ! -e {once} ]; then touch {once}; shift 5; exec \"$real\" serve --host 127.0.0.1 --port {port} \"$@\"; fi",
-        once = once.display()
+        once = word(&once)
     );
     let gander = with_goose(goose_behind(dir.path(), &script)).start().await;
     gander.session(&json!({})).await;
@@ -123,7 +129,7 @@ async fn a_port_of_the_configuration_that_is_taken_is_a_clear_error_until_it_is_
 async fn another_process_on_the_port_is_never_told_the_secret() {
     let dir = tempfile::tempdir().unwrap();
     // It answers in place of a goose that hangs before it listens.
-    let server = r#"
+    let program = r#"
 import socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 while True:
@@ -133,13 +139,11 @@ while True:
     connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok")
     connection.close()
 "#;
-    std::fs::write(dir.path().join("server.py"), server).unwrap();
+    let server = dir.path().join("server.py");
+    std::fs::write(&server, program).unwrap();
     let heard = dir.path().join("heard");
-    let script = format!(
-        "if [ \"$1\" = serve ]; then python3 {}/server.py $5 {} & sleep 9999; fi",
-        dir.path().display(),
-        heard.display()
-    );
+    let script =
+        format!("if [ \"$1\" = serve ]; then python3 {} $5 {} & sleep 9999; fi", word(&server), word(&heard));
     let config = "[goose.serve]\nstartup_timeout = \"1500ms\"";
     let gander = with_goose(goose_behind(dir.path(), &script)).config(config).start().await;
     until_async("readiness tells", || async {

@@ -67,6 +67,11 @@ impl Session<'_> {
         answer(self.gander.request(Method::POST, &path), StatusCode::ACCEPTED).await
     }
 
+    /// Lets its agent go; gives the snapshot.
+    pub(crate) async fn hibernate(&self) -> Value {
+        self.gander.post(&self.path("/hibernate"), &json!({}), StatusCode::OK).await
+    }
+
     /// Deletes it; the status must be 204.
     pub(crate) async fn delete(&self) {
         let response = self.gander.request(Method::DELETE, &self.path("")).send().await.unwrap();

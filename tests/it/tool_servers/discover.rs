@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use super::{call, extension, hibernate, said};
+use super::{call, extension, said};
 use crate::support::{
     Discover, Gander, RealToolServer, Session, Setup, ToolServer, authority, refusal, text, until_async,
 };
@@ -88,7 +88,7 @@ async fn a_server_that_goose_gives_up_works_when_gander_answers_for_it() {
     assert_eq!(stranger.status(), 404);
 
     // The proxy goes with its goose; the next has another.
-    hibernate(&session).await;
+    session.hibernate().await;
     until_closed(&address).await;
     let (_, finished) = call(&session, "helped__whoami", &json!({})).await;
     assert_eq!(said(&finished), "web");

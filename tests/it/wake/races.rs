@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use super::{hibernate, until_state};
+use super::until_state;
 use crate::support::{Gander, Session, Setup, assert_at_rest, fake_agent, lives, refusal, text, until};
 
 /// An agent that notes its starts, and does not start while there is a file named `broken`.
@@ -55,7 +55,7 @@ async fn all_who_wake_a_session_at_once_start_one_agent() {
     let session = gander.session(&json!({"mode": "auto"})).await;
     let mut refused = BTreeSet::new();
     for round in 1..=6 {
-        hibernate(&session).await;
+        session.hibernate().await;
         assert_eq!(agent.starts(), round);
         let mut callers = JoinSet::new();
         for number in 0..6 {
@@ -104,7 +104,7 @@ async fn a_goose_that_would_not_start_is_tried_again_and_goes_on() {
     let gander = agent.setup().start().await;
     let session = gander.session(&json!({"mode": "approve"})).await;
     session.turn("echo before").await;
-    hibernate(&session).await;
+    session.hibernate().await;
     fs::write(agent.broken(), "").unwrap();
     let turn = session.turn("echo never").await;
     assert_eq!((&turn["state"], &turn["error"]["class"]), (&json!("failed"), &json!("start_failed")));
@@ -137,7 +137,7 @@ async fn a_goose_that_would_not_start_is_tried_again_and_goes_on() {
 /// A session whose agent is being started again, for a turn, and will never be ready.
 async fn waking(gander: &Gander) -> (Session<'_>, Value) {
     let session = gander.session(&json!({})).await;
-    hibernate(&session).await;
+    session.hibernate().await;
     let turn = session.prompt("echo never").await;
     until("the agent is being started", || !gander.descendants().is_empty()).await;
     (session, turn)
@@ -209,7 +209,7 @@ async fn a_session_can_be_deleted_and_prompted_while_it_is_let_go() {
         let status = response.status().as_u16();
         assert!([200, 404, 409].contains(&status), "{status}");
     }
-    hibernate(&kept).await;
+    kept.hibernate().await;
     assert_eq!(gander.descendants(), Vec::<u32>::new());
     assert_at_rest(&gander).await;
     kept.delete().await;

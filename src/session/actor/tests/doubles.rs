@@ -1,212 +1,25 @@
-//! A store in memory, agents that do what a test says, and the registry on them.
+//! Agents that do what a test says, and the registry on them and a store in memory.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::store::MemoryStore;
 use crate::session::agent::{
     Agent, AgentCommand, AgentEvent, AgentEvents, AgentExit, AgentFacts, AgentGone, AgentLauncher, BoxFuture,
     LaunchError, LaunchSpec, LaunchedAgent, Mode, Notice, Resume, ResumeToken, Sweep, Unfit,
 };
-use crate::session::audit::AuditEntry;
-use crate::session::event::EventKind;
 use crate::session::fake_permissions::permissions;
 use crate::session::handle::SessionHandle;
-use crate::session::id::{EventId, PermissionId, SessionId, SessionNumber, TurnId};
-use crate::session::log::{
-    Append, Change, Owner, Page, PermissionsOf, SessionRecord, Store, StoreError, StoreFuture,
-};
-use crate::session::order::{EventOrder, OrderFilter, OrderHead, OrderedRuns, Position, StoreTag};
-use crate::session::permission::{Permission, PermissionState};
+use crate::session::id::SessionId;
 use crate::session::policy::PermissionPolicy;
 use crate::session::registry::{CrashBounds, CreateError, NewSession, Registry, SessionSettings};
-use crate::session::run::Run;
-use crate::session::snapshot::{SessionState, Snapshot};
-use crate::session::turn::{Turn, TurnErrorClass};
+use crate::session::turn::TurnErrorClass;
 use crate::shutdown::Tasks;
-
-/// What the store does with what it is given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Commits {
-    #[default]
-    AtOnce,
-    /// Keeps it until [`MemoryStore::commit`].
-    OnDemand,
-    /// Takes it and fails then.
-    Fail,
-    /// Does not take it.
-    Refused,
-}
-
-#[derive(Default)]
-struct Kept {
-    trouble: watch::Sender<Option<StoreError>>,
-    commits: Commits,
-    waiting: Vec<Append>,
-    turns: HashMap<TurnId, Turn>,
-    permissions: HashMap<PermissionId, Permission>,
-    kinds: Vec<EventKind>,
-    sessions: u32,
-}
-
-/// A store in memory that can be slow or broken.
-#[derive(Clone, Default)]
-pub(super) struct MemoryStore {
-    kept: Arc<Mutex<Kept>>,
-}
-
-impl MemoryStore {
-    pub(super) fn set(&self, commits: Commits) {
-        self.kept.lock().unwrap().commits = commits;
-    }
-
-    /// Says what keeps it from writing.
-    pub(super) fn trouble_is(&self, error: Option<StoreError>) {
-        self.kept.lock().unwrap().trouble.send_replace(error);
-    }
-
-    /// Commits what waits, and from now on everything at once.
-    pub(super) fn commit(&self) {
-        let waiting = {
-            let mut kept = self.kept.lock().unwrap();
-            kept.commits = Commits::AtOnce;
-            std::mem::take(&mut kept.waiting)
-        };
-        for append in waiting {
-            self.keep(append);
-        }
-    }
-
-    /// Waits until there is something to commit.
-    pub(super) async fn something_waits(&self) {
-        while self.kept.lock().unwrap().waiting.is_empty() {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// The kinds of all committed events, in order.
-    pub(super) fn kinds(&self) -> Vec<EventKind> {
-        self.kept.lock().unwrap().kinds.clone()
-    }
-
-    fn keep(&self, append: Append) {
-        let mut kept = self.kept.lock().unwrap();
-        for change in append.changes {
-            match change {
-                Change::Turn(turn) => drop(kept.turns.insert(turn.id, *turn)),
-                Change::Permission(permission) => {
-                    kept.permissions.insert(permission.id, *permission);
-                }
-                Change::Session(_) => {}
-            }
-        }
-        if let Some(run) = append.run {
-            kept.kinds.extend(run.frames_after(EventId(0)).map(|frame| frame.kind));
-            append.log.committed(run);
-        }
-    }
-}
-
-fn ready<T: Send + 'static>(value: T) -> StoreFuture<T> {
-    Box::pin(std::future::ready(Ok(value)))
-}
-
-impl Store for MemoryStore {
-    fn create_session(&self, _: SessionRecord) -> StoreFuture<SessionNumber> {
-        let mut kept = self.kept.lock().unwrap();
-        kept.sessions += 1;
-        ready(SessionNumber(kept.sessions))
-    }
-
-    fn append(&self, append: Append) -> StoreFuture<()> {
-        let commits = self.kept.lock().unwrap().commits;
-        match commits {
-            Commits::AtOnce => self.keep(append),
-            Commits::OnDemand => self.kept.lock().unwrap().waiting.push(append),
-            Commits::Fail => append.log.failed(),
-            Commits::Refused => return Box::pin(std::future::ready(Err(StoreError::failed("full")))),
-        }
-        ready(())
-    }
-
-    fn delete_session(&self, _: SessionNumber, _: AuditEntry) -> StoreFuture<()> {
-        ready(())
-    }
-
-    fn note(&self, _: AuditEntry) -> StoreFuture<()> {
-        ready(())
-    }
-
-    fn events(&self, _: SessionNumber, _: EventId, _: usize) -> StoreFuture<Option<Arc<Run>>> {
-        ready(None)
-    }
-
-    fn order(&self) -> EventOrder {
-        EventOrder::new(StoreTag(0), OrderHead::default(), 0)
-    }
-
-    fn ordered_events(
-        &self,
-        _: OrderFilter,
-        _: Position,
-        through: Position,
-        _: usize,
-    ) -> StoreFuture<OrderedRuns> {
-        ready(OrderedRuns { runs: Vec::new(), through })
-    }
-
-    fn message_events(
-        &self,
-        _: SessionNumber,
-        _: EventId,
-        _: EventId,
-        _: usize,
-    ) -> StoreFuture<Vec<(EventId, Box<[u8]>)>> {
-        ready(Vec::new())
-    }
-
-    fn all_sessions(&self) -> StoreFuture<Vec<(SessionNumber, SessionRecord, EventId)>> {
-        ready(Vec::new())
-    }
-
-    fn sessions(&self, _: Owner, _: Option<SessionState>, _: Page<SessionId>) -> StoreFuture<Vec<Snapshot>> {
-        ready(Vec::new())
-    }
-
-    fn turns(&self, _: SessionNumber, _: Page<TurnId>) -> StoreFuture<Vec<Turn>> {
-        ready(Vec::new())
-    }
-
-    fn turn(&self, _: SessionNumber, id: TurnId) -> StoreFuture<Option<Turn>> {
-        ready(self.kept.lock().unwrap().turns.get(&id).cloned())
-    }
-
-    fn permissions(
-        &self,
-        _: PermissionsOf,
-        _: Option<PermissionState>,
-        _: Page<PermissionId>,
-    ) -> StoreFuture<Vec<Permission>> {
-        ready(Vec::new())
-    }
-
-    fn permission(&self, _: SessionNumber, id: PermissionId) -> StoreFuture<Option<Permission>> {
-        ready(self.kept.lock().unwrap().permissions.get(&id).cloned())
-    }
-
-    fn session(&self, _: SessionNumber) -> StoreFuture<Option<Snapshot>> {
-        ready(None)
-    }
-
-    fn trouble(&self) -> watch::Receiver<Option<StoreError>> {
-        self.kept.lock().unwrap().trouble.subscribe()
-    }
-}
 
 struct FakeAgent {
     commands: mpsc::UnboundedSender<AgentCommand>,
@@ -260,20 +73,25 @@ pub(super) struct Launch {
 
 impl Launch {
     pub(super) fn succeed(self) -> RunningAgent {
-        self.succeed_as(0, false)
+        self.succeed_in(PathBuf::from("/work"))
+    }
+
+    /// An agent that works in this directory.
+    pub(super) fn succeed_in(self, cwd: PathBuf) -> RunningAgent {
+        self.succeed_as(cwd, 0, false)
     }
 
     /// An agent of which nothing ends, and whose processes nobody can find.
     pub(super) fn succeed_stuck(self) -> RunningAgent {
-        self.succeed_as(0, true)
+        self.succeed_as(PathBuf::from("/work"), 0, true)
     }
 
     /// An agent of which so many processes in the background end one by one.
     pub(super) fn succeed_with(self, background: usize) -> RunningAgent {
-        self.succeed_as(background, false)
+        self.succeed_as(PathBuf::from("/work"), background, false)
     }
 
-    fn succeed_as(self, background: usize, stuck: bool) -> RunningAgent {
+    fn succeed_as(self, cwd: PathBuf, background: usize, stuck: bool) -> RunningAgent {
         let (commands, said) = mpsc::unbounded_channel();
         let ended = CancellationToken::new();
         let background = Arc::new(AtomicUsize::new(background));
@@ -283,7 +101,7 @@ impl Launch {
             version: "1".into(),
             transport: "stdio",
             pid: Some(7),
-            cwd: PathBuf::from("/work"),
+            cwd,
             mode: Mode::Approve,
             extensions: Vec::new(),
             config_options: Vec::new(),
@@ -331,8 +149,19 @@ impl RunningAgent {
     }
 }
 
+/// What becomes of removing what belongs to a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Discards {
+    #[default]
+    AtOnce,
+    Fail,
+    /// Takes for ever.
+    Hang,
+}
+
 struct FakeLauncher {
     launches: mpsc::UnboundedSender<Launch>,
+    discards: Arc<Mutex<Discards>>,
 }
 
 impl AgentLauncher for FakeLauncher {
@@ -350,7 +179,11 @@ impl AgentLauncher for FakeLauncher {
     }
 
     fn discard(&self, _: SessionId) -> BoxFuture<std::io::Result<()>> {
-        Box::pin(std::future::ready(Ok(())))
+        match *self.discards.lock().unwrap() {
+            Discards::AtOnce => Box::pin(std::future::ready(Ok(()))),
+            Discards::Fail => Box::pin(std::future::ready(Err(std::io::Error::other("no")))),
+            Discards::Hang => Box::pin(std::future::pending()),
+        }
     }
 }
 
@@ -359,6 +192,7 @@ pub(super) struct World {
     pub(super) registry: Registry,
     pub(super) store: MemoryStore,
     pub(super) launches: mpsc::UnboundedReceiver<Launch>,
+    discards: Arc<Mutex<Discards>>,
 }
 
 impl World {
@@ -388,10 +222,16 @@ impl World {
         change(&mut settings);
         let store = MemoryStore::default();
         let (sender, launches) = mpsc::unbounded_channel();
-        let starter = Arc::new(FakeLauncher { launches: sender });
+        let discards = Arc::<Mutex<Discards>>::default();
+        let starter = Arc::new(FakeLauncher { launches: sender, discards: Arc::clone(&discards) });
         let registry =
             Registry::open(Arc::new(store.clone()), starter, settings, Tasks::new()).await.unwrap();
-        Self { registry, store, launches }
+        Self { registry, store, launches, discards }
+    }
+
+    /// Says what becomes of removing what belongs to sessions.
+    pub(super) fn discards(&self, discards: Discards) {
+        *self.discards.lock().unwrap() = discards;
     }
 
     pub(super) async fn create(&self) -> Result<SessionHandle, CreateError> {

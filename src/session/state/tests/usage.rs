@@ -64,6 +64,25 @@ fn without_the_sums_the_calls_are_added_up() {
 }
 
 #[test]
+fn a_turn_that_breaks_off_before_its_sums_has_used_its_calls() {
+    let mut walk = Walk::ready();
+    walk.agent(sums(100, 50, 1.0));
+    // What an agent tells that was started for the turn: the sums that it has kept.
+    assert_eq!(used(&mut walk, [sums(100, 50, 1.0), call_used(10, 6)]), Some((10, 6, 16, 0.5)));
+    // The first call's sums are told, the second one's are not.
+    let calls = [call_used(10, 6), sums(110, 56, 1.1), call_used(20, 4)];
+    assert_eq!(used(&mut walk, calls), Some((30, 10, 40, 1.0)));
+    let no_total =
+        ModelCallUsage { input_tokens: Some(3), output_tokens: Some(1), ..ModelCallUsage::default() };
+    walk.prompt();
+    walk.agent(sums(110, 56, 1.1));
+    walk.agent(AgentEvent::ModelCallUsed(no_total));
+    let turn = walk.machine.current_turn().unwrap();
+    walk.finish(turn, "end_turn");
+    assert_eq!(walk.last_turn().usage.unwrap().input_tokens, Some(3));
+}
+
+#[test]
 fn an_agent_has_so_many_notices_for_a_turn() {
     let mut walk = Walk::ready();
     let notice = |number: usize| {
