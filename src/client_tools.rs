@@ -30,7 +30,7 @@ use crate::shutdown::Tasks;
 /// How many events may wait for the session. Each is at most one read of a command's output.
 const QUEUED_EVENTS: usize = 16;
 /// How many files one session reads or writes at a time; more wait.
-const FILES_AT_A_TIME: usize = 4;
+const FILES_AT_A_TIME: u32 = 4;
 
 /// What the agents of all sessions are offered, and its bounds.
 #[derive(Clone, Debug)]
@@ -60,6 +60,10 @@ type Refusal = ClientToolRefusal;
 
 fn refused(reason: impl Into<String>) -> Refusal {
     ClientToolRefusal(reason.into())
+}
+
+fn no_turn() -> Refusal {
+    refused("no turn is running, or it is being cancelled: nothing is done")
 }
 
 /// Does what one session's agent asks for. Cheap to clone; with the last clone every command is killed.
@@ -104,7 +108,7 @@ impl SessionTools {
             settings,
             roots: tokio::sync::OnceCell::new(),
             cwd,
-            files: Arc::new(Semaphore::new(FILES_AT_A_TIME)),
+            files: Arc::new(Semaphore::new(FILES_AT_A_TIME as usize)),
             turn: Mutex::default(),
             terminals,
             events,
@@ -113,15 +117,16 @@ impl SessionTools {
         (Self { shared: Arc::new(shared) }, told)
     }
 
-    /// Kills the commands of the turn that runs, or ran last, with all that they started. How many processes, and
-    /// whether none was left.
+    /// Kills the commands of the turn that runs, or ran last, with all that they started, and waits for its writes that
+    /// have begun; later ones are refused. How many processes, and whether none was left.
     pub async fn sweep(&self) -> (usize, bool) {
         let turn = {
             let mut turn = self.shared.turn();
             turn.is_open = false;
             turn.number
         };
-        self.shared.terminals.end_those_of(turn).await
+        let (swept, ()) = tokio::join!(self.shared.terminals.end_those_of(turn), self.shared.files_done());
+        swept
     }
 
     /// How many processes of earlier commands, or of one that runs, there are now.
@@ -132,7 +137,7 @@ impl SessionTools {
     /// Kills all commands with all that they started, and takes no more.
     pub async fn end(&self) {
         self.shared.turn().is_open = false;
-        self.shared.terminals.end().await;
+        tokio::join!(self.shared.terminals.end(), self.shared.files_done());
     }
 
     /// As [`SessionTools::end`], without a wait.
@@ -180,9 +185,20 @@ impl Shared {
     /// The turn that runs; what is asked for outside of one, or once it is being cancelled, is refused.
     fn open_turn(&self) -> Result<u64, Refusal> {
         let turn = *self.turn();
-        turn.is_open
-            .then_some(turn.number)
-            .ok_or_else(|| refused("no turn is running, or it is being cancelled: nothing is done"))
+        turn.is_open.then_some(turn.number).ok_or_else(no_turn)
+    }
+
+    /// Fails unless that turn still runs.
+    fn check_turn(&self, number: u64) -> Result<(), Refusal> {
+        if *self.turn() == (TurnState { number, is_open: true }) { Ok(()) } else { Err(no_turn()) }
+    }
+
+    /// Waits until nothing is under way with files, for a while only: a disk can hang.
+    async fn files_done(&self) {
+        let all = self.files.acquire_many(FILES_AT_A_TIME);
+        if tokio::time::timeout(terminal::END_PATIENCE, all).await.is_err() {
+            tracing::warn!("reading or writing a file takes long and is not waited for");
+        }
     }
 
     async fn call(self: Arc<Self>, request: ClientToolRequest) -> Result<ClientToolReply, Refusal> {
@@ -202,14 +218,17 @@ impl Shared {
                 self.with_files(read).await.map(ClientToolReply::Content)
             }
             ClientToolRequest::WriteTextFile { path, content } => {
-                self.open_turn()?;
+                let turn = self.open_turn()?;
                 let bounds = filesystem::Bounds {
                     file_bytes: self.settings.file_bytes,
                     diff_bytes: self.settings.diff_bytes,
                 };
-                let file = path.clone();
-                let written =
-                    self.with_files(move |roots| filesystem::write(roots, &file, &content, bounds)).await?;
+                let (file, shared) = (path.clone(), Arc::clone(&self));
+                // What waited for its place, or for the disk, may have outlived its turn.
+                let is_current = move || shared.check_turn(turn);
+                let written = self
+                    .with_files(move |roots| filesystem::write(roots, &file, &content, bounds, is_current))
+                    .await?;
                 // Nobody listens when the agent is gone; the file is written all the same.
                 let _ = self.events.send(ClientToolEvent::Written { path, content: written }).await;
                 Ok(ClientToolReply::Done)
@@ -218,10 +237,8 @@ impl Shared {
                 let turn = self.open_turn()?;
                 let asked = spec.cwd.clone().unwrap_or_else(|| self.cwd.clone());
                 let cwd = self.with_files(move |roots| roots.folder(&asked)).await?;
-                let is_current = {
-                    let shared = Arc::clone(&self);
-                    move || *shared.turn() == TurnState { number: turn, is_open: true }
-                };
+                let shared = Arc::clone(&self);
+                let is_current = move || shared.check_turn(turn).is_ok();
                 self.terminals.create(spec, cwd, turn, is_current).await.map(ClientToolReply::Created)
             }
             ClientToolRequest::TerminalOutput(id) => self.terminals.output(&id),

@@ -44,7 +44,7 @@ pub use limits::LimitSettings;
 pub use log::{LogFormat, LogSettings};
 pub use mcp::McpSettings;
 pub use permissions::PermissionSettings;
-pub use secret::Secret;
+pub use secret::{Secret, is_secret_name};
 pub use server::{ProxyHeaders, ServerSettings};
 pub use sessions::SessionSettings;
 pub use storage::{StorageSettings, StorageSync};
@@ -144,14 +144,16 @@ impl Config {
     }
 
     /// The variables of commands that goose's shell runs through gander: those of gander's own, and of `goose.env`, that
-    /// `goose.terminal_env` names. What goose itself has besides, its provider's key above all, is not among them.
+    /// `goose.terminal_env` names. What goose itself has besides, its provider's key above all, is not among them: no
+    /// pattern names a secret.
     #[must_use]
     pub fn terminal_environment(&self) -> Vec<(String, String)> {
         let patterns = &self.goose.terminal_env;
         let is_named = |name: &str| patterns.iter().any(|pattern| pattern_names(pattern, name));
         let set = self.goose.env.iter().filter(|(name, _)| is_named(name));
         let set = set.map(|(name, value)| (name.clone(), value.expose().to_owned()));
-        self.environment.passed(patterns).into_iter().chain(set).collect()
+        let named = self.environment.passed(patterns).into_iter().chain(set);
+        named.filter(|(name, _)| !is_secret_name(name)).collect()
     }
 
     /// The home that goose shares with its user: where it keeps what is its own when nobody gives it another one, by

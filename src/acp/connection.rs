@@ -71,7 +71,8 @@ pub struct Limits {
     /// How many permission requests of the agent may wait for an answer; one more is answered `cancelled`. goose asks
     /// one at a time.
     pub pending_permissions: usize,
-    /// How many requests of the agent for files and commands may be under way; one more is refused.
+    /// How many requests of the agent for files and commands may be under way; one more is refused. Each command that
+    /// runs has one, the wait for its end.
     pub client_requests: usize,
     /// How long the requests of a start, `initialize` and `session/new`, may take each.
     pub start_timeout: Duration,
@@ -117,6 +118,8 @@ pub struct Connection {
     limits: Limits,
     /// To the writer task.
     outgoing: mpsc::Sender<Vec<u8>>,
+    /// The longest message that it takes, in bytes.
+    sent_bytes: usize,
     /// What is open in either direction. Locked for a few lines at a time, never across an await.
     state: Mutex<State>,
     /// By which its answers are late.

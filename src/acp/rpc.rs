@@ -181,40 +181,63 @@ fn read_message(text: &str) -> Result<Message<'_>, NotJsonRpc> {
 /// The method of a notification of which only the beginning is known. `None` when the beginning does not tell, or
 /// tells of a request or an answer.
 pub(super) fn method_of_head(head: &[u8]) -> Option<String> {
-    struct Head<'m>(&'m mut Option<String>);
+    let Head { id, method, is_answer } = Head::read(head);
+    method.filter(|_| id.is_none() && !is_answer)
+}
 
-    impl<'de> DeserializeSeed<'de> for Head<'_> {
-        type Value = ();
-        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-            deserializer.deserialize_map(self)
-        }
+/// Id and method of a request of which only the beginning is known. `None` when the beginning does not tell, or tells of
+/// something else.
+pub(super) fn request_of_head(head: &[u8]) -> Option<(Box<RawValue>, String)> {
+    let Head { id, method, is_answer } = Head::read(head);
+    id.zip(method).filter(|_| !is_answer)
+}
+
+/// What the beginning of a message tells.
+#[derive(Default)]
+struct Head {
+    id: Option<Box<RawValue>>,
+    method: Option<String>,
+    is_answer: bool,
+}
+
+impl Head {
+    fn read(head: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(head);
+        let mut read = Self::default();
+        // The text stops in the middle of something, so this fails; what was seen until then is what counts.
+        let _ = HeadReader(&mut read).deserialize(&mut serde_json::Deserializer::from_str(&text));
+        read
     }
+}
 
-    impl<'de> Visitor<'de> for Head<'_> {
-        type Value = ();
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a JSON-RPC message")
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-            while let Some(key) = map.next_key::<String>()? {
-                match key.as_str() {
-                    "method" => *self.0 = Some(map.next_value()?),
-                    "id" | "result" | "error" => {
-                        *self.0 = None;
-                        return Err(A::Error::custom("not a notification"));
-                    }
-                    _ => drop(map.next_value::<IgnoredAny>()?),
+struct HeadReader<'h>(&'h mut Head);
+
+impl<'de> DeserializeSeed<'de> for HeadReader<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for HeadReader<'_> {
+    type Value = ();
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON-RPC message")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "method" => self.0.method = Some(map.next_value()?),
+                "id" => self.0.id = Some(map.next_value()?),
+                "result" | "error" => {
+                    self.0.is_answer = true;
+                    return Err(A::Error::custom("an answer"));
                 }
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
-            Ok(())
         }
+        Ok(())
     }
-
-    let text = String::from_utf8_lossy(head);
-    let mut method = None;
-    // The text stops in the middle of something, so this fails; what was seen until then is what counts.
-    let _ = Head(&mut method).deserialize(&mut serde_json::Deserializer::from_str(&text));
-    method
 }
 
 /// A request, as a line with its end.

@@ -54,6 +54,10 @@ impl<R: AsyncRead + Send + Unpin + 'static> Incoming for Lines<R> {
 pub(super) struct StandardInput<W>(pub(super) W);
 
 impl<W: AsyncWrite + Send + Unpin + 'static> Outgoing for StandardInput<W> {
+    fn longest(&self) -> usize {
+        usize::MAX
+    }
+
     async fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
         self.0.write_all(&message).await?;
         self.0.flush().await

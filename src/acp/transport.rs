@@ -23,6 +23,9 @@ pub(super) trait Incoming: Send + 'static {
 
 /// What an agent hears.
 pub(super) trait Outgoing: Send + 'static {
+    /// The longest message that it takes, in bytes without a line end.
+    fn longest(&self) -> usize;
+
     /// Sends a message, which ends with a line end. Done when nothing of it is held back here.
     fn send(&mut self, message: Vec<u8>) -> impl Future<Output = io::Result<()>> + Send;
 

@@ -242,6 +242,10 @@ pub(super) struct FrameSink {
 }
 
 impl Outgoing for FrameSink {
+    fn longest(&self) -> usize {
+        self.limit
+    }
+
     async fn send(&mut self, mut message: Vec<u8>) -> io::Result<()> {
         // The line end is the pipes' affair.
         message.pop_if(|last| *last == b'\n');

@@ -267,6 +267,8 @@ impl GooseLauncher {
         Limits {
             line_bytes: settings.line_bytes,
             pending_permissions: settings.pending_permissions,
+            // Besides the waits for the ends of all commands.
+            client_requests: settings.tools.terminals + Limits::default().client_requests,
             // The whole start has this limit; what hangs is looked for when it is over, before goose is killed.
             start_timeout: 2 * settings.start_timeout,
             request_timeout: settings.request_timeout,

@@ -8,7 +8,7 @@ use super::extensions::ExtensionFacts;
 use super::launcher::{GooseLauncher, GooseSettings, Serve};
 use crate::acp::{Redactor, WebSocketLimits};
 use crate::client_tools::ToolSettings;
-use crate::config::{self, Config, GooseTransport, OwnConfiguration};
+use crate::config::{self, Config, GooseTransport, OwnConfiguration, is_secret_name};
 use crate::demo::ScriptedModel;
 use crate::goose::extensions::{ExtensionLevel, about_other_sessions, reaching_other_sessions};
 use crate::goose::launch::{LaunchSettings, OwnSettings};
@@ -41,11 +41,14 @@ pub(super) fn launcher(
     // goose's own files may name another provider than the built-in model.
     let config_dir = config.goose.config_dir.clone().filter(|_| model.is_none() || is_shared);
     if let Some(model) = model {
-        inherited.retain(|(name, _)| !is_secret(name));
+        inherited.retain(|(name, _)| !is_secret_name(name));
         last.extend(model.environment());
     }
-    let secrets =
-        inherited.iter().chain(&last).filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone());
+    let secrets = inherited
+        .iter()
+        .chain(&last)
+        .filter(|(name, _)| is_secret_name(name))
+        .map(|(_, value)| value.clone());
     let dir = &config.storage.dir;
     let shared_home = config.shared_home();
     let folders = private_folders(inherited.iter().chain(&last), shared_home.as_ref(), dir);
@@ -132,13 +135,6 @@ fn own_settings(config: &Config) -> OwnSettings {
 
 /// What a message has around its prompt, in bytes: less than this.
 const AROUND_A_PROMPT: usize = 64 * 1024;
-
-/// Whether a variable's value is kept from everyone's eyes, by its name.
-fn is_secret(name: &str) -> bool {
-    ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"]
-        .iter()
-        .any(|word| name.to_ascii_uppercase().contains(word))
-}
 
 pub(super) fn extension_facts(config: &Config, launcher: GooseLauncher) -> ExtensionFacts {
     ExtensionFacts {

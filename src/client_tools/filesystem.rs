@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{
-    Access, AtFlags, FileType, Mode, OFlags, accessat, fchmod, openat, renameat, statat, unlinkat,
+    Access, AtFlags, FileType, Gid, Mode, OFlags, Uid, accessat, fchmod, fchown, fstat, openat, renameat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 use serde_json::Value;
@@ -17,8 +18,10 @@ use super::roots::{Place, Roots, beneath, why};
 use super::{Refusal, refused};
 use crate::session::tool_call::content::{self, Before};
 
-/// The bits of a file's mode that a new file in its place keeps.
-const MODE_BITS: u32 = 0o7777;
+/// The bits of a file's mode that a new file in its place keeps: who may do what, never as whom it runs.
+const MODE_BITS: u32 = 0o777;
+/// What a file may be to whom while nobody is to see it.
+const HIDDEN_FILE: Mode = Mode::from_raw_mode(0o600);
 /// What a new file may be to whom, before the umask.
 const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
 /// Opening a pipe or a device must not wait, nor change the terminal.
@@ -67,15 +70,24 @@ pub(super) fn read(
 }
 
 /// Writes a text file and gives the diff. It appears whole or not at all: a temporary file in the same folder takes its
-/// place. An existing file's mode stays; symbolic links were followed, so one that leads to a file stays one.
-pub(super) fn write(roots: &Roots, path: &Path, text: &str, bounds: Bounds) -> Result<Value, Refusal> {
+/// place. An existing file's owner, group and permissions stay, and where they cannot, nothing is written; symbolic links
+/// were followed, so one that leads to a file stays one. `may_go_on` is asked last of all.
+pub(super) fn write(
+    roots: &Roots,
+    path: &Path,
+    text: &str,
+    bounds: Bounds,
+    may_go_on: impl FnOnce() -> Result<(), Refusal>,
+) -> Result<Value, Refusal> {
     if text.len() > bounds.file_bytes {
         return Err(too_large(path, text.len() as u64, bounds.file_bytes));
     }
     let Place { folder, name } = roots.place(path)?;
     let old = Old::read(&folder, &name, path, bounds.file_bytes)?;
-    replace(&folder, &name, text.as_bytes(), old.mode).map_err(|error| io_why(path, &error))?;
-    let before = match (&old.text, old.mode) {
+    let new = NewFile::write(&folder, text.as_bytes(), old.owned).map_err(|error| io_why(path, &error))?;
+    may_go_on()?;
+    new.replace(&name, old.owned, path)?;
+    let before = match (&old.text, old.owned) {
         (Some(text), _) => Before::Text(text),
         (None, Some(_)) => Before::Unknown,
         (None, None) => Before::NoFile,
@@ -86,10 +98,28 @@ pub(super) fn write(roots: &Roots, path: &Path, text: &str, bounds: Bounds) -> R
 /// What a write replaces.
 #[derive(Debug, Default)]
 struct Old {
-    /// The file's mode; `None`: there is no file.
-    mode: Option<Mode>,
+    /// Whose the file is; `None`: there is no file.
+    owned: Option<Owned>,
     /// Its content, unless that is too large or no text.
     text: Option<String>,
+}
+
+/// Whose a file is, and what it may be to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owned {
+    user: Uid,
+    group: Gid,
+    mode: Mode,
+}
+
+impl Owned {
+    fn of(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            user: Uid::from_raw(stat.st_uid),
+            group: Gid::from_raw(stat.st_gid),
+            mode: Mode::from_raw_mode(stat.st_mode & MODE_BITS),
+        }
+    }
 }
 
 impl Old {
@@ -115,27 +145,53 @@ impl Old {
                 bytes.and_then(|bytes| String::from_utf8(bytes).ok())
             }
         };
-        let mode = Some(Mode::from_raw_mode(found.st_mode & MODE_BITS));
-        Ok(Self { mode, text })
+        Ok(Self { owned: Some(Owned::of(&found)), text })
     }
 }
 
-/// Puts a new file in the place of whatever has the name.
-fn replace(folder: &OwnedFd, name: &OsStr, bytes: &[u8], mode: Option<Mode>) -> std::io::Result<()> {
-    let temporary = format!(".gander-{}", Uuid::now_v7().simple());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(folder, &temporary, flags, NEW_FILE)?;
-    let written = || {
-        if let Some(mode) = mode {
-            fchmod(&file, mode)?;
+/// A file that has no name that anybody knows yet. What is dropped instead of put somewhere is removed.
+struct NewFile<'f> {
+    folder: &'f OwnedFd,
+    temporary: String,
+    file: File,
+}
+
+impl<'f> NewFile<'f> {
+    /// Writes one. What takes the place of another is for nobody else's eyes until it has that one's permissions.
+    fn write(folder: &'f OwnedFd, bytes: &[u8], old: Option<Owned>) -> std::io::Result<Self> {
+        let temporary = format!(".gander-{}", Uuid::now_v7().simple());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = if old.is_some() { HIDDEN_FILE } else { NEW_FILE };
+        let file = File::from(openat(folder, &temporary, flags, mode)?);
+        let mut new = Self { folder, temporary, file };
+        new.file.write_all(bytes)?;
+        Ok(new)
+    }
+
+    /// Puts it in the place of whatever has the name, with the owner and the permissions of that.
+    fn replace(self, name: &OsStr, old: Option<Owned>, path: &Path) -> Result<(), Refusal> {
+        if let Some(old) = old {
+            let own = Owned::of(&fstat(&self.file).map_err(|error| why(path, error))?);
+            if (own.user, own.group) != (old.user, old.group) {
+                fchown(&self.file, Some(old.user), Some(old.group)).map_err(|error| match error {
+                    Errno::PERM => refused(format!(
+                        "{} belongs to another user or group, which replacing it would change: permission denied",
+                        path.display()
+                    )),
+                    error => why(path, error),
+                })?;
+            }
+            fchmod(&self.file, old.mode).map_err(|error| why(path, error))?;
         }
-        File::from(file).write_all(bytes)?;
-        Ok(renameat(folder, &temporary, folder, name)?)
-    };
-    written().inspect_err(|_| {
-        // The first error is the one to tell.
-        let _ = unlinkat(folder, &temporary, AtFlags::empty());
-    })
+        renameat(self.folder, &self.temporary, self.folder, name).map_err(|error| why(path, error))
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        // It fails for one that was put in its place: its temporary name is gone.
+        let _ = unlinkat(self.folder, &self.temporary, AtFlags::empty());
+    }
 }
 
 /// The file and its size, if it is one: a pipe, a device or a folder has no content of its own.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ mod pump;
 use self::pump::Pump;
 
 /// How long killed processes may take to be gone; what is left then hangs in the kernel.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const END_PATIENCE: Duration = Duration::from_secs(5);
 /// The shells that take a line, the best first.
 const SHELLS: [&str; 2] = ["bash", "sh"];
 /// Output that a command keeps for an agent that does not say how much it wants, in bytes.
@@ -43,7 +43,16 @@ pub(super) struct Terminals {
     last_id: AtomicU64,
     /// Those that the agent may still ask about, and those that have left something running. A standard mutex: held for
     /// look-ups and changes, never across an await.
-    all: Arc<Mutex<HashMap<TerminalId, Arc<Terminal>>>>,
+    all: Arc<Mutex<HashMap<TerminalId, Kept>>>,
+}
+
+/// A command that is known, until it is both released and gone.
+struct Kept {
+    terminal: Arc<Terminal>,
+    /// Whether the agent asks about it no more.
+    is_released: bool,
+    /// Whether nothing of it runs any more.
+    is_gone: bool,
 }
 
 /// One command.
@@ -54,10 +63,27 @@ struct Terminal {
     output: Arc<Mutex<KeptEnd>>,
     /// How it has ended, once all that it wrote is read.
     exit: watch::Receiver<Option<TerminalExit>>,
-    /// Whether the agent asks about it no more.
-    is_released: AtomicBool,
-    /// Whether nothing of it runs any more.
-    is_gone: AtomicBool,
+}
+
+/// Commands that are to end: at once by [`Ending::begin`], at the latest when this is dropped, which is also how a caller
+/// who does not wait any longer leaves it.
+struct Ending(Vec<LingeringControl>);
+
+impl Ending {
+    fn begin(&self) {
+        self.0.iter().for_each(LingeringControl::end);
+    }
+
+    /// Waits until nothing is left of them; false when that takes too long.
+    async fn gone(&self) -> bool {
+        timeout(END_PATIENCE, join_all(self.0.iter().map(LingeringControl::gone))).await.is_ok()
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.begin();
+    }
 }
 
 impl Terminals {
@@ -90,14 +116,8 @@ impl Terminals {
         let id = format!("terminal-{}", self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
         let output = Arc::new(Mutex::new(KeptEnd::new(kept)));
         let (tell_exit, exit) = watch::channel(None);
-        let terminal = Arc::new(Terminal {
-            turn,
-            control: control.clone(),
-            output: Arc::clone(&output),
-            exit,
-            is_released: AtomicBool::new(false),
-            is_gone: AtomicBool::new(false),
-        });
+        let terminal =
+            Arc::new(Terminal { turn, control: control.clone(), output: Arc::clone(&output), exit });
         {
             let mut all = self.all();
             // Under the lock, so that whoever ends the turn's commands either finds this one or has it refused here.
@@ -106,7 +126,7 @@ impl Terminals {
                 control.end();
                 return Err(refused("the turn is over: the command was ended"));
             }
-            all.insert(id.clone(), Arc::clone(&terminal));
+            all.insert(id.clone(), Kept { terminal, is_released: false, is_gone: false });
         }
         let pump = Pump {
             id: id.clone(),
@@ -121,9 +141,12 @@ impl Terminals {
         let forgotten = id.clone();
         self.tasks.spawn(async move {
             pump.run(child).await;
-            terminal.is_gone.store(true, Ordering::Release);
-            if terminal.is_released.load(Ordering::Acquire) {
-                lock(&all).remove(&forgotten);
+            let mut all = lock(&all);
+            if let Some(kept) = all.get_mut(&forgotten) {
+                kept.is_gone = true;
+                if kept.is_released {
+                    all.remove(&forgotten);
+                }
             }
         });
         Ok(id)
@@ -190,83 +213,89 @@ impl Terminals {
 
     /// The agent asks about a command no more: one that still runs is killed, what an ended one has left runs on.
     pub(super) fn release(&self, id: &str) -> Result<(), Refusal> {
-        let terminal = self.find(id)?;
-        self.release_one(id, &terminal);
+        self.find(id)?;
+        self.release_those(|known| known == id);
         Ok(())
     }
 
     /// Releases all that the agent has not released.
     pub(super) fn release_all(&self) {
-        let all: Vec<_> = self.all().iter().map(|(id, found)| (id.clone(), Arc::clone(found))).collect();
-        for (id, terminal) in all {
-            if !terminal.is_released.load(Ordering::Acquire) {
-                self.release_one(&id, &terminal);
+        self.release_those(|_| true);
+    }
+
+    fn release_those(&self, is_meant: impl Fn(&str) -> bool) {
+        self.all().retain(|id, kept| {
+            if is_meant(id) && !kept.is_released {
+                kept.is_released = true;
+                if kept.terminal.exit.borrow().is_none() {
+                    kept.terminal.control.end();
+                }
             }
-        }
+            // Whoever sees it gone last removes it.
+            !(kept.is_released && kept.is_gone)
+        });
     }
 
-    fn release_one(&self, id: &str, terminal: &Terminal) {
-        terminal.is_released.store(true, Ordering::Release);
-        if terminal.exit.borrow().is_none() {
-            terminal.control.end();
-        }
-        // Else whoever sees it gone last removes it.
-        if terminal.is_gone.load(Ordering::Acquire) {
-            self.all().remove(id);
-        }
-    }
-
-    /// Kills the commands of one turn with what they started. How many processes, and whether none was left.
+    /// Kills the commands of one turn with what they started. How many processes, and whether none was left. Dropping
+    /// the future gives up the wait, not the kill.
     pub(super) async fn end_those_of(&self, turn: u64) -> (usize, bool) {
-        let ended = self.take(|terminal| terminal.turn == turn);
-        let counts = join_all(ended.iter().map(LingeringControl::running)).await;
-        ended.iter().for_each(LingeringControl::end);
-        (counts.into_iter().sum(), all_gone(&ended).await)
+        let ending = self.ending(|terminal| terminal.turn == turn);
+        let count = LingeringControl::running(&ending.0).await;
+        ending.begin();
+        (count, ending.gone().await)
     }
 
     /// Kills everything.
     pub(super) async fn end(&self) {
-        let ended = self.take(|_| true);
-        ended.iter().for_each(LingeringControl::end);
-        all_gone(&ended).await;
+        let ending = self.ending(|_| true);
+        ending.begin();
+        ending.gone().await;
     }
 
     /// Kills everything and waits for nothing.
     pub(super) fn end_now(&self) {
-        self.take(|_| true).iter().for_each(LingeringControl::end);
+        drop(self.ending(|_| true));
     }
 
-    /// Takes out those that are to end.
-    fn take(&self, is_to_end: impl Fn(&Terminal) -> bool) -> Vec<LingeringControl> {
-        let mut all = self.all();
-        let taken = all.extract_if(|_, terminal| is_to_end(terminal));
-        taken.map(|(_, terminal)| terminal.control.clone()).collect()
+    /// Those that are to end. They are released, and known until nothing is left of them.
+    fn ending(&self, is_to_end: impl Fn(&Terminal) -> bool) -> Ending {
+        let mut ending = Vec::new();
+        self.all().retain(|_, kept| {
+            if !is_to_end(&kept.terminal) {
+                return true;
+            }
+            kept.is_released = true;
+            if !kept.is_gone {
+                ending.push(kept.terminal.control.clone());
+            }
+            !kept.is_gone
+        });
+        Ending(ending)
     }
 
     /// How many processes there are of all commands.
     pub(super) async fn running(&self) -> usize {
-        let controls: Vec<_> = self.all().values().map(|terminal| terminal.control.clone()).collect();
-        join_all(controls.iter().map(LingeringControl::running)).await.into_iter().sum()
+        let controls: Vec<_> = self
+            .all()
+            .values()
+            .filter(|kept| !kept.is_gone)
+            .map(|kept| kept.terminal.control.clone())
+            .collect();
+        LingeringControl::running(&controls).await
     }
 
     fn find(&self, id: &str) -> Result<Arc<Terminal>, Refusal> {
-        let found = self.all().get(id).filter(|found| !found.is_released.load(Ordering::Acquire)).cloned();
+        let all = self.all();
+        let found = all.get(id).filter(|kept| !kept.is_released).map(|kept| Arc::clone(&kept.terminal));
         found.ok_or_else(|| refused(format!("there is no terminal {id}")))
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<TerminalId, Kept>> {
         lock(&self.all)
     }
 }
 
-/// Waits until nothing is left of killed commands; false when that takes too long.
-async fn all_gone(ended: &[LingeringControl]) -> bool {
-    timeout(END_PATIENCE, join_all(ended.iter().map(LingeringControl::gone))).await.is_ok()
-}
-
-fn lock(
-    all: &Mutex<HashMap<TerminalId, Arc<Terminal>>>,
-) -> MutexGuard<'_, HashMap<TerminalId, Arc<Terminal>>> {
+fn lock(all: &Mutex<HashMap<TerminalId, Kept>>) -> MutexGuard<'_, HashMap<TerminalId, Kept>> {
     // A map is whole after every single operation.
     all.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -266,6 +266,22 @@ pub enum Problem {
         /// The variable.
         name: String,
     },
+    /// The agent's commands would have a key.
+    #[error("{name} may not be left to commands: by its name it is a secret")]
+    NotForCommands {
+        /// The variable.
+        name: String,
+    },
+    /// A file may be larger than what is said of it.
+    #[error(
+        "{found} bytes, escaped, may not fit into a message of limits.line_bytes: expected {most} at most"
+    )]
+    MoreThanALineHolds {
+        /// The value.
+        found: usize,
+        /// The largest that fits.
+        most: usize,
+    },
     /// A tool server cannot be used as it is described.
     #[error("server {name:?}: {detail}")]
     McpServer {

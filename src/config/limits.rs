@@ -15,6 +15,9 @@ const MOST_QUEUED: usize = 1000;
 /// Sizes beyond 4 GiB are mistyped too.
 const LARGEST: usize = u32::MAX as usize;
 
+/// What a message has around a file's content, in bytes: less than this.
+const AROUND_A_FILE: usize = 64 * 1024;
+
 /// `[limits]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,6 +87,12 @@ impl LimitSettings {
         check_count("limits.event_queue", self.event_queue)?;
         check_bytes("limits.idempotency_body_bytes", self.idempotency_body_bytes)?;
         check_bytes("limits.file_bytes", self.file_bytes)?;
+        // A text that is all quotes and line ends takes twice its size.
+        let most = self.line_bytes.saturating_sub(AROUND_A_FILE) / 2;
+        if self.file_bytes > most {
+            let problem = Problem::MoreThanALineHolds { found: self.file_bytes, most };
+            return Err(Violation::new("limits.file_bytes", problem));
+        }
         check_bytes("limits.diff_bytes", self.diff_bytes)?;
         check_count("limits.terminals", self.terminals)?;
         check_bytes("limits.terminal_output_bytes", self.terminal_output_bytes)

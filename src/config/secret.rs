@@ -25,3 +25,12 @@ impl fmt::Debug for Secret {
         formatter.write_str("[redacted]")
     }
 }
+
+/// Whether a variable's value is kept from everyone's eyes, and from the agent's commands, by its name.
+#[must_use]
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "HEADERS"]
+        .iter()
+        .any(|word| name.contains(word))
+}

@@ -66,6 +66,21 @@ fn the_defaults_are_whole_and_what_the_contract_says() {
 }
 
 #[test]
+fn no_pattern_gives_commands_a_secret() {
+    let config = with_variables(&[
+        ("GANDER_GOOSE__TERMINAL_ENV", "OPENAI_*, MY_*"),
+        ("GANDER_GOOSE__ENV__OPENAI_API_KEY", "sk-set"),
+        ("GANDER_GOOSE__ENV__OPENAI_HOST", "http://m"),
+        ("OPENAI_CUSTOM_HEADERS", "Authorization=x"),
+        ("MY_TOKEN", "secret"),
+        ("MY_NAME", "m"),
+    ]);
+    let environment = config.unwrap().terminal_environment();
+    let names: Vec<_> = environment.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["MY_NAME", "OPENAI_HOST"]);
+}
+
+#[test]
 fn the_shared_home_is_found_as_goose_finds_it() {
     let shared = |variables: &[(&str, &str)]| {
         let variables: Vec<_> = [("GANDER_GOOSE__HOME", "shared")].iter().chain(variables).copied().collect();

@@ -174,12 +174,13 @@ impl ChildControl {
         })
     }
 
-    /// How many processes run below the child's shim, the program among them.
-    pub async fn running(&self) -> usize {
-        let shim = self.inner.shim;
-        let counted = self.inner.tasks.spawn_blocking(move || count_running(shim)).await;
+    /// How many processes run below the children's shims, the programs among them. One look for all.
+    pub async fn running(of: &[&Self]) -> usize {
+        let Some(first) = of.first() else { return 0 };
+        let shims: Vec<_> = of.iter().map(|child| child.inner.shim).collect();
+        let counted = first.inner.tasks.spawn_blocking(move || count_running(&shims)).await;
         counted.unwrap_or_else(|error| {
-            tracing::error!(%error, "counting the child's processes failed");
+            tracing::error!(%error, "counting the children's processes failed");
             0
         })
     }

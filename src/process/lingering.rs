@@ -100,9 +100,10 @@ impl LingeringControl {
         self.child.exited().await;
     }
 
-    /// How many processes run now: the program, and what it started.
-    pub async fn running(&self) -> usize {
-        self.child.running().await
+    /// How many processes run now of all of these: the programs, and what they started. One look for all.
+    pub async fn running(of: &[Self]) -> usize {
+        let children: Vec<_> = of.iter().map(|control| &control.child).collect();
+        ChildControl::running(&children).await
     }
 
     /// Kills the program and everything that it started. Returns at once.

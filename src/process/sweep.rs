@@ -77,12 +77,12 @@ pub(super) fn count_background(shim: Identity, program: Identity, since: &Descen
     started_since(&ProcessTable::read(), shim, program, since).len()
 }
 
-/// How many processes run below a shim.
-pub(super) fn count_running(shim: Identity) -> usize {
+/// How many processes run below these shims, none of which is below another.
+pub(super) fn count_running(shims: &[Identity]) -> usize {
     let table = ProcessTable::read();
-    let is_there = table.get(shim.pid).is_some_and(|entry| entry.identity == shim);
-    let below = if is_there { table.descendants(shim.pid) } else { Vec::new() };
-    below.iter().filter(|entry| !entry.zombie).count()
+    let is_there = |shim: &&Identity| table.get(shim.pid).is_some_and(|entry| entry.identity == **shim);
+    let below = shims.iter().filter(is_there).flat_map(|shim| table.descendants(shim.pid));
+    below.filter(|entry| !entry.zombie).count()
 }
 
 /// Kills what was started below a shim since the snapshot and is not the program's own doing. How many processes, and

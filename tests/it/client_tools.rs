@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+mod commands;
+
 use crate::process::machine::{Tag, eventually};
 use crate::support::{Event, Gander, Session, Setup, carried, kinds, only, script, text, until};
 

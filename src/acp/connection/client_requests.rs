@@ -24,7 +24,7 @@ use crate::session::agent::client_tools::{
 };
 
 /// JSON-RPC's code for what fails in the one who was asked.
-const INTERNAL_ERROR: i64 = -32603;
+pub(super) const INTERNAL_ERROR: i64 = -32603;
 /// ACP's code for a request that was withdrawn.
 const REQUEST_CANCELLED: i64 = -32800;
 
@@ -68,7 +68,7 @@ impl Connection {
                 Some(Err(ClientToolRefusal(reason))) => rpc::error_line(&id, INTERNAL_ERROR, &reason),
             };
             // An agent that is gone needs no answer.
-            let _ = connection.enqueue(line);
+            let _ = connection.enqueue(fitting(&id, line, connection.sent_bytes));
         });
     }
 }
@@ -131,6 +131,18 @@ fn reply_line(id: &RawValue, reply: ClientToolReply) -> serde_json::Result<Vec<u
     }
 }
 
+/// The answer, or why it cannot be sent: one that is too long would cost the agent its connection.
+fn fitting(id: &RawValue, line: serde_json::Result<Vec<u8>>, longest: usize) -> serde_json::Result<Vec<u8>> {
+    match line {
+        // The line end is not sent where there is a limit.
+        Ok(line) if line.len() - 1 > longest => {
+            let reason = format!("the answer has {} bytes: at most {longest} can be sent", line.len() - 1);
+            rpc::error_line(id, INTERNAL_ERROR, &reason)
+        }
+        line => line,
+    }
+}
+
 fn status(TerminalExit { exit_code, signal }: TerminalExit) -> TerminalExitStatus {
     TerminalExitStatus::new().exit_code(exit_code).signal(signal)
 }
@@ -138,6 +150,17 @@ fn status(TerminalExit { exit_code, signal }: TerminalExit) -> TerminalExitStatu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_is_longer_than_the_agent_takes_is_refused_in_its_place() {
+        let id = serde_json::value::to_raw_value("i").unwrap();
+        let line = || reply_line(&id, ClientToolReply::Content("\n".repeat(200)));
+        let bytes = line().unwrap().len() - 1;
+        assert_eq!(fitting(&id, line(), bytes).unwrap(), line().unwrap());
+        let refused: serde_json::Value =
+            serde_json::from_slice(&fitting(&id, line(), bytes - 1).unwrap()).unwrap();
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("i"), &json!(INTERNAL_ERROR)));
+    }
 
     #[test]
     fn requests_are_read_as_goose_writes_them() {

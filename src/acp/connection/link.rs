@@ -114,10 +114,12 @@ impl Connection {
         tasks: &Tasks,
     ) -> Arc<Self> {
         let (outgoing, queue) = mpsc::channel(QUEUED_LINES);
+        let sent_bytes = carrier.longest();
         let (tools, tool_events) = tools.map(|port| (port.tools, port.events)).unzip();
         let connection = Arc::new(Self {
             limits,
             outgoing,
+            sent_bytes,
             state: Mutex::default(),
             clock: AgentClock::default(),
             session: OnceLock::new(),

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
 use super::Connection;
+use super::client_requests::INTERNAL_ERROR;
 use super::pending::{Pending, RequestAnswer, failure_of};
 use super::ties::ToolTies;
 use super::writer::WriterEnds;
@@ -162,7 +163,9 @@ impl<I: Incoming> Reader<I> {
             inbox.tool_event(event);
         }
         incoming.take(|line| inbox.line(&line));
-        if let Some((head, bytes)) = incoming.unfinished_too_long().filter(|(head, _)| !is_update(head)) {
+        if let Some((head, bytes)) =
+            incoming.unfinished_too_long().filter(|(head, _)| !inbox.can_do_without(head))
+        {
             inbox.too_long(head, bytes);
         }
         self.send_batch().await;
@@ -274,6 +277,16 @@ impl Inbox {
         }
     }
 
+    /// Whether what begins so can be left out, and nobody waits for ever.
+    fn can_do_without(&self, head: &[u8]) -> bool {
+        is_update(head) || self.tool_request(head).is_some()
+    }
+
+    /// The request for a file or a command that begins so.
+    fn tool_request(&self, head: &[u8]) -> Option<(Box<RawValue>, String)> {
+        rpc::request_of_head(head).filter(|(_, method)| self.connection.is_client_tool(method))
+    }
+
     fn too_long(&mut self, head: &[u8], bytes: u64) {
         let limit = self.connection.limits.line_bytes;
         if is_update(head) {
@@ -284,6 +297,10 @@ impl Inbox {
             let message = format!("an update of {bytes} bytes was left out: a line may have {limit}");
             let code = "update-dropped".to_owned();
             self.emit(AgentEvent::Notice(Notice { level: NoticeLevel::Warning, code, message }));
+        } else if let Some((id, _)) = self.tool_request(head) {
+            warn!(bytes, limit, "a request of the agent is longer than the limit");
+            let reason = format!("the request has {bytes} bytes: at most {limit} are taken");
+            self.answer(rpc::error_line(&id, INTERNAL_ERROR, &reason));
         } else {
             // Somebody would wait for ever for what was in it.
             self.connection.give_up(format!("the agent wrote a line of more than {limit} bytes"));

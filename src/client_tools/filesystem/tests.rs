@@ -1,5 +1,5 @@
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -39,7 +39,16 @@ impl Folders {
     }
 
     fn write(&self, name: &str, text: &str) -> Result<Value, String> {
-        write(&self.roots, &self.path(name), text, BOUNDS).map_err(|refusal| refusal.0)
+        self.write_if(name, text, || Ok(()))
+    }
+
+    fn write_if(
+        &self,
+        name: &str,
+        text: &str,
+        may_go_on: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<Value, String> {
+        write(&self.roots, &self.path(name), text, BOUNDS, may_go_on).map_err(|refusal| refusal.0)
     }
 
     fn names(&self, folder: &str) -> Vec<String> {
@@ -67,6 +76,44 @@ fn a_write_replaces_the_file_keeps_its_mode_and_tells_the_change() {
     assert_eq!(folders.names("work/new/deep"), ["a.sh"]);
     folders.write("extra/b", "x").unwrap();
     assert_eq!(folders.read("extra/b").unwrap(), "x");
+}
+
+/// What the model writes does not run as somebody else, and whoever may not read the old text may not read the new one.
+#[test]
+fn a_replaced_file_keeps_its_owner_and_permissions_and_nothing_more() {
+    let folders = Folders::new();
+    let file = folders.path("work/a");
+    fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6755)).unwrap();
+    let is_root = chown(&file, Some(1234), Some(5678)).is_ok();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6755)).unwrap();
+    let before = fs::metadata(&file).unwrap();
+    assert_eq!(before.mode() & 0o7777, 0o6755);
+    let mut hidden = None;
+    let look = || {
+        let names = folders.names("work");
+        let new = names.iter().find(|name| name.starts_with(".gander-")).unwrap();
+        hidden = Some(fs::metadata(folders.path("work").join(new)).unwrap().mode() & 0o7777);
+        Ok(())
+    };
+    folders.write_if("work/a", "new", look).unwrap();
+    assert_eq!(hidden, Some(0o600), "before it takes the other's place");
+    let after = fs::metadata(&file).unwrap();
+    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    assert_eq!(after.uid() == 1234, is_root);
+    assert_eq!(after.mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn a_write_that_may_not_go_on_leaves_everything_as_it_was() {
+    let folders = Folders::new();
+    folders.write("work/a", "old").unwrap();
+    let refusal = folders.write_if("work/a", "new", || Err(refused("too late"))).unwrap_err();
+    assert_eq!(
+        (refusal.as_str(), &*fs::read_to_string(folders.path("work/a")).unwrap()),
+        ("too late", "old")
+    );
+    assert_eq!(folders.names("work"), ["a", "sub"]);
 }
 
 #[test]
@@ -184,7 +231,7 @@ fn lines_are_counted_from_one_and_keep_their_ends() {
     assert!(lines(Some(2), None, 8).unwrap_err().contains("at most 8"));
     assert_eq!(lines(Some(2), Some(1), 8).unwrap(), "two\n");
     let bounds = Bounds { file_bytes: 3, ..BOUNDS };
-    assert!(write(&folders.roots, &folders.path("work/l"), "four", bounds).is_err());
+    assert!(write(&folders.roots, &folders.path("work/l"), "four", bounds, || Ok(())).is_err());
     assert_eq!(fs::read(folders.path("work/l")).unwrap().len(), 14);
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::exit_of;
 use crate::client_tools::output::{Decoder, KeptEnd};
@@ -66,13 +67,29 @@ impl<R: AsyncRead + Unpin> Stream<R> {
 }
 
 impl Pump {
-    /// Reads until nothing is left of the command.
+    /// Reads until nothing is left of the command, which is ended when its time is over: whatever the reading waits for,
+    /// whoever is told what was read among it.
     pub(super) async fn run(mut self, child: LingeringChild) {
+        let (control, duration) = (self.control.clone(), self.duration);
+        let overdue = CancellationToken::new();
+        let clock = async {
+            if !duration.is_zero() {
+                sleep(duration).await;
+                overdue.cancel();
+                control.end();
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = self.read(child, &overdue) => {}
+            () = clock => {}
+        }
+    }
+
+    async fn read(&mut self, child: LingeringChild, overdue: &CancellationToken) {
         let control = self.control.clone();
         let mut stdout = Stream::new("stdout", child.stdout);
         let mut stderr = Stream::new("stderr", child.stderr);
-        let until = Instant::now() + self.duration;
-        let mut is_overdue = self.duration.is_zero();
         let ended = control.ended();
         tokio::pin!(ended);
         let status = loop {
@@ -81,13 +98,14 @@ impl Pump {
                 status = &mut ended => break status,
                 read = stdout.read(), if stdout.is_open => self.take(&mut stdout, read).await,
                 read = stderr.read(), if stderr.is_open => self.take(&mut stderr, read).await,
-                () = sleep_until(until), if !is_overdue => {
-                    is_overdue = true;
-                    self.end_overdue().await;
-                }
             }
         };
+        let was_overdue = overdue.is_cancelled();
         self.drain(&mut stdout, &mut stderr).await;
+        if was_overdue {
+            let limit = humantime::format_duration(self.duration);
+            self.take_text("stderr", format!("\nThe command was ended: it ran longer than {limit}.\n")).await;
+        }
         self.tell_end(exit_of(status)).await;
         // What is left writes into nothing: a closed pipe would end it.
         let gone = control.gone();
@@ -97,10 +115,6 @@ impl Pump {
                 () = &mut gone => break,
                 _ = stdout.read(), if stdout.is_open => {}
                 _ = stderr.read(), if stderr.is_open => {}
-                () = sleep_until(until), if !is_overdue => {
-                    is_overdue = true;
-                    control.end();
-                }
             }
         }
     }
@@ -151,12 +165,6 @@ impl Pump {
 
     fn keep(&self, text: &str) {
         self.output.lock().unwrap_or_else(PoisonError::into_inner).push(text);
-    }
-
-    async fn end_overdue(&mut self) {
-        let limit = humantime::format_duration(self.duration);
-        self.take_text("stderr", format!("\nThe command was ended: it ran longer than {limit}.\n")).await;
-        self.control.end();
     }
 
     async fn tell_end(&self, exit: TerminalExit) {

@@ -3,6 +3,7 @@
 use super::GooseSettings;
 use crate::config::environment::PREFIX;
 use crate::config::error::{Problem, Violation};
+use crate::config::secret::is_secret_name;
 
 /// What callers may never set, by name.
 const DANGEROUS_NAMES: [&str; 15] = [
@@ -102,6 +103,10 @@ pub(super) fn validate(settings: &GooseSettings) -> Result<(), Violation> {
             let problem = Problem::NotAVariable { found: pattern.clone(), prefixes: true };
             return Err(Violation::new(key, problem));
         }
+    }
+    if let Some(name) = settings.terminal_env.iter().find(|name| !name.ends_with('*') && is_secret_name(name))
+    {
+        return Err(Violation::new("goose.terminal_env", Problem::NotForCommands { name: name.clone() }));
     }
     for name in &settings.caller_env {
         let problem = if !is_variable_name(name) {

@@ -165,6 +165,14 @@ const IN_FILES: &[(&str, &str)] = &[
         "goose.pass_env: \"*\" is not the name of an environment variable, or a prefix such as OPENAI_* (in FILE)",
     ),
     (
+        "[goose]\nterminal_env = [\"PATH\", \"OPENAI_API_KEY\"]",
+        "goose.terminal_env: OPENAI_API_KEY may not be left to commands: by its name it is a secret (in FILE)",
+    ),
+    (
+        "[limits]\nline_bytes = 1_000_000\nfile_bytes = 500_000",
+        "limits.file_bytes: 500000 bytes, escaped, may not fit into a message of limits.line_bytes: expected 467232 at most (in FILE)",
+    ),
+    (
         "[goose]\nterminal_env = \"A B\"",
         "goose.terminal_env: \"A B\" is not the name of an environment variable, or a prefix such as OPENAI_* (in FILE)",
     ),

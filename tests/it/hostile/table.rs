@@ -110,7 +110,7 @@ fn peak(gander: &Gander) -> u64 {
 async fn a_healthy_session_ends_its_turns_beside_every_kind_of_hostile_output() {
     let gander = Setup::fake()
         .config(
-            "[limits]\nline_bytes = 1_048_576\n[storage]\nqueue_bytes = 8_388_608\n[cancel]\ngrace = \"1h\"\n\
+            "[limits]\nline_bytes = 1_048_576\nfile_bytes = 400_000\n[storage]\nqueue_bytes = 8_388_608\n[cancel]\ngrace = \"1h\"\n\
              [goose]\nend_grace = \"100ms\"\ncaller_env = [\"FAKE_AGENT_TERM\", \"FAKE_AGENT_NEW\"]",
         )
         .start()

@@ -180,3 +180,18 @@ async fn a_turn_is_open_from_its_prompt_to_its_cancel_or_end() {
     peer.connection.send(AgentCommand::Cancel).unwrap();
     assert_eq!(seen(), ["begun", "over"]);
 }
+
+#[tokio::test]
+async fn a_request_that_is_too_long_is_refused_and_the_agent_goes_on() {
+    let (mut peer, _) = peer().await;
+    let limit = Limits::default().line_bytes;
+    let command = "x".repeat(limit);
+    peer.say(&ask("long", "terminal/create", &json!({"command": command}))).await;
+    let answer = peer.sent().await;
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("long"), &json!(-32603)));
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.ends_with(&format!("at most {limit} are taken")), "{why}");
+    peer.say(&ask("next", "terminal/create", &json!({"command": "ls"}))).await;
+    assert_eq!(peer.sent().await["result"], json!({"terminalId": "t"}));
+    assert_eq!(peer.kills(), 0);
+}
