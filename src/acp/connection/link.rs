@@ -55,6 +55,14 @@ pub struct AgentSocket {
 /// How long a process may live on that has closed its output or input: it is usually about to exit.
 const CLOSED_GRACE: Duration = Duration::from_secs(1);
 
+/// How the agent's end becomes known.
+pub(super) struct ExpectedExit {
+    /// Resolves when it is gone.
+    pub(super) exit: BoxFuture<AgentExit>,
+    /// After how long it is given up that takes or says nothing any more; `None`: never for that.
+    pub(super) closed_grace: Option<Duration>,
+}
+
 /// What holds an agent, whatever carries its messages.
 struct Hold {
     exit: BoxFuture<AgentExit>,
@@ -135,7 +143,7 @@ impl Connection {
         let writer = writer::Writer::new(carrier, queue, connection.closing.clone());
         let ends = writer.ends();
         tasks.spawn(writer.run());
-        let exit = reader::ExpectedExit { exit, closed_grace };
+        let exit = ExpectedExit { exit, closed_grace };
         let reader = reader::Reader::new(connection.clone(), incoming, exit, filter, events, ends);
         tasks.spawn(reader.with_tool_events(tool_events).run());
         connection

@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 
 use super::Connection;
 use super::client_requests::INTERNAL_ERROR;
+use super::link::ExpectedExit;
 use super::pending::{Pending, RequestAnswer, failure_of};
 use super::ties::ToolTies;
 use super::writer::WriterEnds;
@@ -43,14 +44,6 @@ const LOGGED_BAD_LINES: u64 = 3;
 /// JSON-RPC's codes.
 const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INVALID_PARAMS: i64 = -32602;
-
-/// How the agent's end becomes known.
-pub(super) struct ExpectedExit {
-    /// Resolves when it is gone.
-    pub(super) exit: BoxFuture<AgentExit>,
-    /// After how long it is given up that takes or says nothing any more; `None`: never for that.
-    pub(super) closed_grace: Option<Duration>,
-}
 
 pub(super) struct Reader<I> {
     incoming: I,
