@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use self::content::ToolCallContent;
+
 /// How far a tool call is. Open: callers ignore values they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -60,8 +62,9 @@ pub struct ToolCall {
     /// Files it touches: `{path, line}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locations: Option<Vec<Value>>,
-    /// What it gave: `{"type": "content" | "diff" | "terminal", …}`.
+    /// What it gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<ToolCallContent>>)]
     pub content: Option<Vec<Value>>,
     /// What it gave, in the tool's own structure.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,13 +2,52 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use similar::TextDiff;
+use utoipa::ToSchema;
 
 /// How long finding the differences may take; what is not found by then is shown as replaced whole.
 const DIFF_TIME: Duration = Duration::from_millis(200);
 /// Lines shown around a change.
 const CONTEXT_LINES: usize = 3;
+
+/// A part of what a tool call gave, as the API's document shows it. Which members are there depends on `type`: `content`
+/// has `content`; `diff` has `path`, `old_text`, `new_text` and `unified_diff`; `terminal` has `output`, `exit_code`,
+/// `signal` and `truncated`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct ToolCallContent {
+    /// `content`, `diff` or `terminal`. Open: callers ignore values they do not know.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// An ACP content block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<Value>,
+    /// The file that was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// What the file had before; null when there was none, or when it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_text: Option<String>,
+    /// What the file has now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_text: Option<String>,
+    /// The change for people and tools; null when what was there is not known, or the texts were cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unified_diff: Option<String>,
+    /// What a command wrote, its end at least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// What the command ended with; null when a signal ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i64>,
+    /// The signal that ended the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// Whether something was left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncated: Option<bool>,
+}
 
 /// What a file had before it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +97,24 @@ pub fn terminal(output: &str, exit_code: Option<i64>, signal: Option<&str>, trun
 
 #[cfg(test)]
 mod tests {
+    use utoipa::PartialSchema as _;
+
     use super::*;
+
+    #[test]
+    fn the_document_has_all_that_a_change_and_a_command_have() {
+        let schema = serde_json::to_value(ToolCallContent::schema()).unwrap();
+        let shown = schema["properties"].as_object().unwrap();
+        for given in [
+            diff("/w/a", Before::NoFile, "long", 1),
+            terminal("out", Some(0), None, false),
+            json!({"type": "content", "content": {}}),
+        ] {
+            for member in given.as_object().unwrap().keys() {
+                assert!(shown.contains_key(member), "{member}");
+            }
+        }
+    }
 
     #[test]
     fn a_diff_has_both_texts_and_their_difference() {
