@@ -8,7 +8,7 @@ use crate::session::id::{SessionNumber, TurnId};
 /// recorded.
 const TURNS_REMEMBERED: usize = 4096;
 
-/// The newest [`TURNS_REMEMBERED`] of the turns that have not ended. The end of a turn need not be told: its session may
+/// The newest `TURNS_REMEMBERED` of the turns that have not ended. The end of a turn need not be told: its session may
 /// be deleted before anybody reads of it.
 #[derive(Debug)]
 pub struct OpenTurns<T>(BTreeMap<TurnId, (SessionNumber, T)>);
