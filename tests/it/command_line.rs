@@ -14,21 +14,13 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    Setup, fake_agent, kinds, lives, real_goose, refusal, signal, text, until, until_async,
+    Setup, command, fake_agent, kinds, lives, real_goose, refusal, signal, text, until, until_async,
 };
 
-/// A gander command on a folder of its own, without anything from the tests' environment.
+/// A gander command that would listen on a free port, with the fake agent.
 fn gander(dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gander"));
-    command
-        .args(arguments)
-        .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .env("HOME", dir.join("home"))
-        .env("GANDER_STORAGE__DIR", dir.join("storage"))
-        .env("GANDER_SERVER__LISTEN", "127.0.0.1:0")
-        .env("GANDER_GOOSE__COMMAND", fake_agent())
-        .stdin(Stdio::null());
+    let mut command = command(dir, &fake_agent(), arguments);
+    command.env("GANDER_SERVER__LISTEN", "127.0.0.1:0");
     command
 }
 

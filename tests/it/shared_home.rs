@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use reqwest::{Method, StatusCode};
@@ -13,7 +14,8 @@ use serde_json::{Value, json};
 use crate::callers::{gander_with, token, write_tokens};
 use crate::extensions::loaded;
 use crate::support::{
-    Gander, RealToolServer, Session, Setup, offered_tools, real_goose, refusal, script, text, until,
+    Gander, RealToolServer, Session, Setup, command, offered_tools, output, real_goose, refusal, script,
+    text, until,
 };
 
 const SHARED: &str = "[goose]\nhome = \"shared\"";
@@ -228,15 +230,14 @@ async fn there_is_one_caller_and_another_one_is_not_let_in() {
     gander.stop().await;
 }
 
-#[test]
-fn with_several_callers_gander_does_not_start() {
+#[tokio::test]
+async fn with_several_callers_gander_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
     write_tokens(dir.path(), &[("ada", &[]), ("bob", &[])]);
     for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["check"]] {
-        let output = gander(dir.path(), arguments)
-            .env("GANDER_AUTH__TOKENS_FILE", dir.path().join("tokens.toml"))
-            .output()
-            .unwrap();
+        let mut command = gander(dir.path(), arguments);
+        command.env("GANDER_AUTH__TOKENS_FILE", dir.path().join("tokens.toml"));
+        let output = output(command).await;
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(
@@ -324,15 +325,8 @@ async fn what_is_set_for_a_session_is_not_written_into_its_users_configuration()
 }
 
 /// A gander on the shared home of this folder.
-fn gander(dir: &Path, arguments: &[&str]) -> std::process::Command {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gander"));
-    command
-        .args(arguments)
-        .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .env("HOME", dir.join("home"))
-        .env("GANDER_STORAGE__DIR", dir.join("storage"))
-        .env("GANDER_GOOSE__COMMAND", real_goose())
-        .env("GANDER_GOOSE__HOME", "shared");
+fn gander(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = command(dir, &real_goose(), arguments);
+    command.env("GANDER_GOOSE__HOME", "shared");
     command
 }

@@ -5,6 +5,7 @@
 
 mod chance;
 mod collector;
+mod command;
 mod events;
 mod processes;
 mod records;
@@ -30,6 +31,7 @@ use tempfile::TempDir;
 
 pub(crate) use chance::Chance;
 pub(crate) use collector::{CollectedSpan, Collector, Takes};
+pub(crate) use command::{command, output};
 pub(crate) use events::{Event, EventStream, assert_all_ended_once, carried, kinds, of_turn, only};
 pub(crate) use processes::{descendants, lives, signal};
 pub(crate) use records::{WORD, figure, prompt_with_word};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{pid, says, shared, shell};
 use crate::callers::write_tokens;
 use crate::extensions::loaded;
-use crate::support::{Session, offered_tools, real_goose, script};
+use crate::support::{Session, command, offered_tools, output, real_goose, script};
 
 fn remember(word: &str) -> String {
     let input = json!({"category": "words", "data": word, "is_global": true});
@@ -68,14 +68,15 @@ async fn memories_outlive_goose_and_go_no_further_than_one_caller() {
     gander.stop().await;
 }
 
-#[test]
-fn what_reaches_other_sessions_is_for_one_caller() {
+#[tokio::test]
+async fn what_reaches_other_sessions_is_for_one_caller() {
     let dir = tempfile::tempdir().unwrap();
     write_tokens(dir.path(), &[("ada", &[]), ("bob", &[])]);
     for builtins in ["memory", "todo,chatrecall,summon"] {
         for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["check"]] {
-            let output =
-                gander(dir.path(), arguments).env("GANDER_GOOSE__BUILTINS", builtins).output().unwrap();
+            let mut command = gander(dir.path(), arguments);
+            command.env("GANDER_GOOSE__BUILTINS", builtins);
+            let output = output(command).await;
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{said}");
             let named = builtins.trim_start_matches("todo,").replace(',', ", ");
@@ -89,15 +90,9 @@ fn what_reaches_other_sessions_is_for_one_caller() {
 }
 
 fn gander(dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gander"));
+    let mut command = command(dir, &real_goose(), arguments);
     command
-        .args(arguments)
-        .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .env("HOME", dir.join("home"))
-        .env("GANDER_STORAGE__DIR", dir.join("storage"))
         .env("GANDER_AUTH__TOKENS_FILE", dir.join("tokens.toml"))
-        .env("GANDER_GOOSE__COMMAND", real_goose())
         .env("GANDER_GOOSE__TRANSPORT", "websocket");
     command
 }
