@@ -77,11 +77,11 @@ impl HostFacts for Host {
     }
 
     fn transport(&self) -> &'static str {
-        if self.extensions.launcher.is_shared() { "websocket" } else { "stdio" }
+        if self.extensions.launcher.one_serves_all() { "websocket" } else { "stdio" }
     }
 
     fn sessions_have_environments(&self) -> bool {
-        !self.extensions.launcher.is_shared()
+        !self.extensions.launcher.one_serves_all()
     }
 
     fn demo(&self) -> bool {

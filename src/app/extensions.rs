@@ -61,7 +61,7 @@ impl ExtensionFacts {
         if wish == ExtensionWish::BeWithout {
             return Ok(());
         }
-        if self.launcher.is_shared() && !self.is_started(name) {
+        if self.launcher.one_serves_all() && !self.is_started(name) {
             return Err(ExtensionRefusal::NotShared);
         }
         let session = ExtensionLevel { builtins: Some(vec![name.to_owned()]), disabled: Vec::new() };

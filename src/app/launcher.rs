@@ -7,12 +7,12 @@ mod hang;
 mod hearing;
 mod listing;
 mod opening;
+mod part;
 mod process;
 mod program;
 mod serve;
 mod servers;
 mod settle;
-mod shared;
 mod shared_home;
 mod tools;
 
@@ -31,12 +31,12 @@ use self::agent::{GooseAgent, Skills, exit_of};
 pub(super) use self::folders::make_private_folder;
 use self::guard::Guard;
 use self::listing::ListingCache;
+use self::part::SessionPart;
 use self::process::{AgentProcess, Run, process_spec};
 use self::program::ProgramStamp;
 pub(super) use self::serve::Serve;
 use self::servers::Proxies;
 use self::settle::{NotReady, Settled, Started, settle};
-use self::shared::SharedPart;
 use crate::acp::{AgentPipes, Connection, Limits, Redactor, StderrTail};
 use crate::client_tools::ToolSettings;
 use crate::goose::belonging::Belonging;
@@ -105,11 +105,11 @@ struct Shared {
     /// The goose that all sessions share; `None`: each has its own.
     serve: Option<Serve>,
     /// The sessions' parts of it, until nothing of them runs any more. A standard mutex, as above.
-    parts: Mutex<HashMap<SessionId, SharedPart>>,
+    parts: Mutex<HashMap<SessionId, SessionPart>>,
 }
 
 impl Shared {
-    fn parts<T>(&self, look: impl FnOnce(&mut HashMap<SessionId, SharedPart>) -> T) -> T {
+    fn parts<T>(&self, look: impl FnOnce(&mut HashMap<SessionId, SessionPart>) -> T) -> T {
         look(&mut self.parts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -157,7 +157,7 @@ impl GooseLauncher {
         let mut agent = match &self.shared.serve {
             None => self.run(process_spec(program, &launch, cwd.clone()), run, &redactor, events).await?,
             Some(serve) => {
-                let run = self.run_shared(serve, session, run, &redactor, events);
+                let run = self.run_part(serve, session, run, &redactor, events);
                 self.in_time(run, &cancel).await?
             }
         };

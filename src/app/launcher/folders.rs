@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{GooseLauncher, failed, not_made, shared};
+use super::{GooseLauncher, failed, not_made, part};
 use crate::goose::launch::Launch;
 use crate::goose::places::{HomeKind, Places, SharedHome};
 use crate::goose::{home, memory, noted};
@@ -19,7 +19,7 @@ impl GooseLauncher {
     }
 
     pub(super) fn sessions_share_a_home(&self) -> bool {
-        self.is_shared() || self.shared.settings.home == HomeKind::Shared
+        self.one_serves_all() || self.shared.settings.home == HomeKind::Shared
     }
 
     /// Where the goose of a session that goes on has kept what is its own: a session stays in the home it was made in.
@@ -38,7 +38,7 @@ impl GooseLauncher {
             not_made("the session's folders cannot be read", &error)
         })?;
         match (is_own, self.sessions_share_a_home()) {
-            (true, _) if self.is_shared() => Err(failed(
+            (true, _) if self.one_serves_all() => Err(failed(
                 "the session has a goose home of its own and goes on with goose.transport = \"stdio\" only",
             )),
             (true, _) => Ok(Places::own(&root)),
@@ -56,7 +56,7 @@ impl GooseLauncher {
         let settings = &self.shared.settings;
         let home = match settings.home {
             HomeKind::Shared => settings.shared_home.clone(),
-            HomeKind::Session => SharedHome::in_folder(&shared::home_of_all(&settings.homes)),
+            HomeKind::Session => SharedHome::in_folder(&part::home_of_all(&settings.homes)),
         };
         home.map(|home| Places::shared(root, home))
             .ok_or_else(|| failed("goose's shared home cannot be told"))
@@ -98,7 +98,7 @@ impl GooseLauncher {
     /// Makes the home of the goose that all sessions share, and what that is to be started with but for its arguments.
     pub(super) async fn prepare_serving(&self, spec: &LaunchSpec) -> Result<Launch, LaunchError> {
         let settings = &self.shared.settings;
-        let root = shared::home_of_all(&settings.homes);
+        let root = part::home_of_all(&settings.homes);
         let places = match settings.home {
             HomeKind::Session => Places::own(&root),
             HomeKind::Shared => self.shared_places(&root)?,

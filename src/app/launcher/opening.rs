@@ -71,6 +71,6 @@ impl GooseLauncher {
 
     /// What the goose that all sessions share remembers, before it opens one; `None`: each has its own, and has read it.
     async fn memory_of_all(&self, guard: &Guard) -> Result<Option<Memory>, Unfit> {
-        if self.is_shared() { guard.memory_at_rest().await.map(Some) } else { Ok(None) }
+        if self.one_serves_all() { guard.memory_at_rest().await.map(Some) } else { Ok(None) }
     }
 }

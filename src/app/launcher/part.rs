@@ -14,8 +14,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::agent::{GooseAgent, Skills, described};
-use super::process::AgentProcess;
-use super::process::Run;
+use super::process::{AgentProcess, Run};
 use super::serve::{Serve, Served};
 use super::{GooseLauncher, failed};
 use crate::acp::{AgentSocket, Connection, Redactor, SocketCloser, WebSocket, WebSocketError};
@@ -35,7 +34,7 @@ const REPLACED: Duration = Duration::from_secs(10);
 
 /// One session's part of the goose that all share. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct SharedPart {
+pub(super) struct SessionPart {
     served: Arc<Served>,
     closer: SocketCloser,
     /// Which knows goose's name of the session, once there is one.
@@ -48,7 +47,7 @@ pub(super) struct SharedPart {
     exit: watch::Receiver<Option<AgentExit>>,
 }
 
-impl SharedPart {
+impl SessionPart {
     pub(super) fn control(&self) -> &ChildControl {
         &self.served.control
     }
@@ -166,7 +165,7 @@ fn lost() -> AgentExit {
 
 impl GooseLauncher {
     /// Connects to the goose that all share and listens to it.
-    pub(super) async fn run_shared(
+    pub(super) async fn run_part(
         &self,
         serve: &Serve,
         session: SessionId,
@@ -184,7 +183,7 @@ impl GooseLauncher {
         let (report, exit) = watch::channel(None);
         let (part_of, is_closed) = (Arc::<OnceLock<Arc<Connection>>>::default(), Arc::default());
         let workspace = self.shared.settings.workspaces.join(session.to_string());
-        let part = SharedPart {
+        let part = SessionPart {
             served,
             closer: socket.closer(),
             connection: Arc::clone(&part_of),
@@ -302,7 +301,7 @@ impl GooseLauncher {
 
     /// Takes from what goose was started with for all what the session has not asked for in its own list.
     pub(super) fn narrow(&self, launch: &mut Launch, spec: &LaunchSpec) {
-        if self.is_shared() && spec.builtins.is_some() {
+        if self.one_serves_all() && spec.builtins.is_some() {
             let server = &self.shared.settings.launch.extensions;
             let for_all = ExtensionChoice::resolve(server, &ExtensionLevel::default()).unwrap_or_default();
             let unasked = for_all.builtins.into_iter().filter(|name| !launch.builtins.contains(name));

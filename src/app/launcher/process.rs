@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::guard::Guard;
-use super::shared::SharedPart;
+use super::part::SessionPart;
 use crate::acp::{Connection, StderrTail, ToolPort};
 use crate::client_tools::SessionTools;
 use crate::goose::launch::Launch;
@@ -20,7 +20,7 @@ pub(super) enum AgentProcess {
     /// A `goose acp` of the session's own.
     Own(ChildControl, StderrTail),
     /// The session in the `goose serve` of all.
-    Part(SharedPart),
+    Part(SessionPart),
 }
 
 impl AgentProcess {

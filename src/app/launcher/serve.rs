@@ -173,7 +173,7 @@ impl Serve {
 
 impl GooseLauncher {
     /// Whether all sessions share one goose.
-    pub(in crate::app) fn is_shared(&self) -> bool {
+    pub(in crate::app) fn one_serves_all(&self) -> bool {
         self.shared.serve.is_some()
     }
 
@@ -184,7 +184,7 @@ impl GooseLauncher {
 
     /// Starts the goose that all sessions share, if they do, and sees to it that it runs.
     pub(in crate::app) fn supervise(&self) {
-        if self.is_shared() {
+        if self.one_serves_all() {
             self.shared.tasks.spawn(self.clone().keep_serving());
         }
     }

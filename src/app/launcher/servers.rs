@@ -58,7 +58,7 @@ impl GooseLauncher {
         if servers.proxy.is_some() {
             launch.reach_loopback_directly();
         }
-        if self.is_shared() {
+        if self.one_serves_all() {
             servers.withhold_secret();
         }
         Ok(servers)

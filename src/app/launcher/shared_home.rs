@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 
 use super::folders::GONE;
 use super::guard::Guard;
+use super::part::home_of_all;
 use super::process::Run;
 use super::process::process_spec;
 use super::settle::NotReady;
-use super::shared::home_of_all;
 use super::{GooseLauncher, failed};
 use crate::acp::{Connection, KeptSession};
 use crate::goose::belonging::Belonging;
